@@ -1,0 +1,1 @@
+"""Elastic serving of diffusion transformers on Dask."""

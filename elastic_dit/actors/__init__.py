@@ -1,0 +1,1 @@
+"""Dask actors: the slow, stateful, awaited calls of the system."""

@@ -1,0 +1,1 @@
+"""The Dask shell: plug-ins, streams, transfers, local clusters."""

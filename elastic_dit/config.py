@@ -1,0 +1,181 @@
+"""The one configuration model: every setting, its unit and its default.
+
+Read from YAML (`Config.load`), from keyword arguments, or left as it is. `configs/` holds one
+commented file per deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from elastic_dit.errors import ConfigError
+
+__all__ = [
+    "ClientConfig",
+    "Config",
+    "ControlConfig",
+    "EngineConfig",
+    "ModelConfig",
+    "PlacementConfig",
+    "StageRatio",
+    "TransferConfig",
+]
+
+Seconds = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(_Section):
+    """One model to serve."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Name that requests use."""
+    path: Annotated[str, Field(min_length=1)]
+    """Local diffusers folder, or ``embedded:NAME`` for a model inside the package."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Type of the weights; what the model declares as float32 stays float32."""
+    options: Mapping[str, Any] = Field(default_factory=dict)
+    """Overrides of the model card: limits (`max_frames` …) and `defaults`."""
+
+
+class EngineConfig(_Section):
+    """One engine, that is one GPU's process."""
+
+    cpu_threads: Count = 1
+    """Torch threads of an engine that runs on a CPU."""
+    preload: bool = True
+    """On CPUs, start engines from a fork server that has imported torch and diffusers once."""
+
+
+class StageRatio(_Section):
+    """Instance ratio E:T:D, GPUs per stage in proportion."""
+
+    encoder: Count = 1
+    dit: Count = 2
+    decoder: Count = 1
+
+
+class PlacementConfig(_Section):
+    """The slow decision: which stages are resident on which GPU."""
+
+    policy: Annotated[str, Field(min_length=1)] = "static"
+    """Name of a registered placement policy."""
+    ratio: StageRatio = StageRatio()
+    """For ``static``: GPUs per stage. With fewer GPUs than stages, every GPU holds all."""
+    interval_s: Seconds = 2.0
+    """Seconds between two looks of the scheduler actor."""
+    action_timeout_s: Seconds = 300.0
+    """Longest load or drop of one stage; then the engine counts as broken."""
+
+
+class ControlConfig(_Section):
+    """The fast decision and the request table."""
+
+    dispatch: Annotated[str, Field(min_length=1)] = "fcfs"
+    """Name of a registered dispatch policy."""
+    tick_s: Seconds = 0.5
+    """Seconds between two ticks of the controller."""
+    max_attempts: Count = 3
+    """How often a request is tried when engines die under it."""
+    max_waiting: Count = 10_000
+    """Requests that may wait at once; more are refused with a retry-after."""
+    prefetch_depth: Annotated[int, Field(ge=0)] = 1
+    """Requests whose inputs an encoder or decoder engine pulls ahead of its turn."""
+    progress_interval_s: Seconds = 0.1
+    """Least time between two progress reports of one request."""
+    slots_per_node: Count = 8
+    """GPU numbers set aside for each machine; groups form inside one such block first."""
+    finished_kept: Count = 1_000
+    """Finished requests whose records stay for `status` and the dashboard."""
+
+
+class TransferConfig(_Section):
+    """Tensors between engines."""
+
+    timeout_s: Seconds = 30.0
+    """Longest wait for one pull."""
+    attempts: Count = 3
+    """Pulls of one artifact before its stage is run again."""
+    backoff_s: Seconds = 0.1
+    """Wait before the second pull; doubles with each further one."""
+
+
+class ClientConfig(_Section):
+    """Waits of a client."""
+
+    connect_timeout_s: Seconds = 10.0
+    """Longest wait for the Dask scheduler."""
+    ready_timeout_s: Seconds = 120.0
+    """Longest wait for the first engine that serves anything."""
+    submit_timeout_s: Seconds = 30.0
+    """Longest wait for the answer to one submission."""
+
+
+class Config(_Section):
+    """All settings of a deployment.
+
+    Examples
+    --------
+    >>> Config.parse({"placement": {"ratio": {"dit": 6}}}).placement.ratio.dit
+    6
+    >>> Config.parse({"control": {"tick_s": 0}})
+    Traceback (most recent call last):
+    elastic_dit.errors.ConfigError: control.tick_s = 0: must be greater than 0
+    """
+
+    models: tuple[ModelConfig, ...] = (ModelConfig(name="shapes", path="embedded:shapes"),)
+    """Models to serve; the first is the default of requests that name none."""
+    engine: EngineConfig = EngineConfig()
+    placement: PlacementConfig = PlacementConfig()
+    control: ControlConfig = ControlConfig()
+    transfer: TransferConfig = TransferConfig()
+    client: ClientConfig = ClientConfig()
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any]) -> Self:
+        """Build from a nested mapping.
+
+        Raises
+        ------
+        ConfigError
+            Naming the dotted setting, its value and what is allowed.
+        """
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            field = ".".join(str(part) for part in first["loc"])
+            allowed = first["msg"].removeprefix("Input should be ")
+            if first["type"] == "extra_forbidden":
+                allowed = "a known setting"
+            raise ConfigError(field, first["input"], allowed) from None
+
+    @classmethod
+    def load(cls, path: str | Path | None) -> Self:
+        """Read a YAML file; None gives the defaults.
+
+        Raises
+        ------
+        ConfigError
+            Where the file is missing, is no YAML mapping, or holds a wrong setting.
+        """
+        if path is None:
+            return cls()
+        try:
+            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError("config", str(path), f"a readable file ({error.strerror})") from None
+        except yaml.YAMLError as error:
+            raise ConfigError("config", str(path), f"valid YAML ({error})") from None
+        if not isinstance(settings, dict):
+            raise ConfigError("config", str(path), "a YAML mapping of settings")
+        return cls.parse(settings)

@@ -1,0 +1,1 @@
+"""The deciding core: a pure state machine and its policies."""

@@ -1,0 +1,1 @@
+"""What runs on one GPU: stages, sessions, payloads."""

@@ -16,6 +16,7 @@ from elastic_dit.catalog import ModelCard
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 
 __all__ = [
+    "SNAPSHOT",
     "Boundary",
     "Engine",
     "EngineInfo",
@@ -28,6 +29,9 @@ __all__ = [
 
 Payload = Mapping[str, Any]
 """What crosses a stage border: a tree of plain data and tensors (see `engine.payload`)."""
+
+SNAPSHOT = "snapshot"
+"""The one key of a payload that holds a stage's own state instead of its inputs."""
 
 
 class Boundary(Enum):

@@ -13,7 +13,7 @@ from elastic_dit.errors import InvalidRequest
 
 __all__ = ["GenerationRequest", "Stage", "StageKey", "new_request_id"]
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,64}$")
 MAX_SEED = 2**63 - 1
 
 

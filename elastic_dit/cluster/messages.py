@@ -3,6 +3,10 @@
 Engine to control plane, op `EVENT_OP`: ``{"op", "event": encode(event)}``.
 Control plane to engine, op `COMMAND_OP`: ``{"op", "command": encode(command), "addresses"}``,
 where `addresses` maps the GPU ids named in the command to worker addresses.
+
+Before that an engine introduces itself, ``{"op": HELLO_OP, "engine": {...}}``, and is answered
+``{"op": WELCOME_OP, "gpu": number, "config": {...}}``. Dask closes a stream on an op it does not
+know, so nothing is sent before the scheduler has a handler for `HELLO_OP`.
 """
 
 from __future__ import annotations
@@ -14,8 +18,18 @@ from pydantic import TypeAdapter
 
 from elastic_dit.events import Command, Event
 
-__all__ = ["COMMAND_OP", "EVENT_OP", "decode_command", "decode_event", "encode"]
+__all__ = [
+    "COMMAND_OP",
+    "EVENT_OP",
+    "HELLO_OP",
+    "WELCOME_OP",
+    "decode_command",
+    "decode_event",
+    "encode",
+]
 
+HELLO_OP = "elastic-dit-hello"
+WELCOME_OP = "elastic-dit-welcome"
 EVENT_OP = "elastic-dit-event"
 COMMAND_OP = "elastic-dit-command"
 

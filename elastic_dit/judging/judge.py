@@ -119,7 +119,7 @@ def judge(frames: npt.NDArray[np.uint8]) -> Verdict:
     Raises
     ------
     ValueError
-        The array has another dtype or shape.
+        The array has another dtype or shape, or is empty.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def judge(frames: npt.NDArray[np.uint8]) -> Verdict:
     >>> judge(render(scene, num_frames=9, size=64)).matches(scene)
     True
     """
-    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[-1] != 3:
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[-1] != 3 or not frames.size:
         raise ValueError(f"want uint8 (T, H, W, 3), got {frames.dtype} {frames.shape}")
     parsed = [_take_apart(frame.astype(np.float32) / 255) for frame in frames]
     seen = [frame for frame in parsed if frame is not None]

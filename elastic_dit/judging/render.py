@@ -34,7 +34,7 @@ Point = tuple[float, float]
 FloatArray = npt.NDArray[np.float32]
 
 OUTER_RADIUS = 1.12
-"""Distance of the farthest point of any shape from its centre, in units of its radius."""
+"""How far any shape reaches from its centre along either axis, in units of its radius."""
 
 _FIELD_HALF_WIDTH = 1.6
 """The sampled field covers this many radii to each side of the centre."""

@@ -133,7 +133,7 @@ def main() -> None:
     """Print the table."""
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
-    pipeline = WanPipeline.from_pretrained(arguments.folder, torch_dtype=torch.float32)
+    pipeline = WanPipeline.from_pretrained(arguments.folder, dtype=torch.float32)
     pipeline.set_progress_bar_config(disable=True)
     if arguments.shift is not None:
         pipeline.scheduler = FlowMatchEulerDiscreteScheduler.from_config(

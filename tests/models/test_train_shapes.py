@@ -1,0 +1,46 @@
+"""The training recipe runs from nothing to a folder that serves."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "train_shapes"
+LIMIT_S = 110
+
+
+def run(script: str, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(RECIPE / script), *arguments]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_whole_recipe_runs(tmp_path: Path) -> None:
+    assert "pipeline" in run("train.py", "all", "--smoke", "--output", str(tmp_path))
+    table = tmp_path / "table.json"
+    size = ("--frames", "1", "--sizes", "48", "--count", "2", "--steps", "2")
+    printed = run("evaluate.py", str(tmp_path / "pipeline"), *size, "--json", str(table))
+    assert "of 2 right" in printed
+    assert table.is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    start = ("transformer", "--smoke", "--output", str(tmp_path))
+    from elastic_dit.models import embedded_model_path
+
+    autoencoder = ("--autoencoder", str(embedded_model_path() / "vae"))
+    run("train.py", *start, *autoencoder)
+    checkpoint = tmp_path / "checkpoint.pt"
+    resumed = run("train.py", *start, *autoencoder, "--resume", str(checkpoint), "--steps", "5")
+    assert "48 px" in resumed

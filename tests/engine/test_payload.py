@@ -31,8 +31,8 @@ def sent(payload: Any, *, writable: bool = False) -> Any:
 
 
 def raw(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    host = tensor.detach().contiguous()
+    return host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
 
 
 def same(left: Any, right: Any) -> bool:

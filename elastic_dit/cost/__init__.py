@@ -1,0 +1,25 @@
+"""How long a stage takes, by model, shape, DoP and GPU kind."""
+
+from elastic_dit.cost.law import LatencyLaw, LawCost, Sample
+from elastic_dit.cost.model import CostBook, CostModel, Shaped, optimal_dop, step_time_cuts
+from elastic_dit.cost.polynomial import LatentGeometry, Polynomial, PolynomialCost
+from elastic_dit.cost.readers import read_polynomial_cost, read_stage_latencies
+from elastic_dit.cost.table import LatencyCurve, TableCost
+
+__all__ = [
+    "CostBook",
+    "CostModel",
+    "LatencyCurve",
+    "LatencyLaw",
+    "LatentGeometry",
+    "LawCost",
+    "Polynomial",
+    "PolynomialCost",
+    "Sample",
+    "Shaped",
+    "TableCost",
+    "optimal_dop",
+    "read_polynomial_cost",
+    "read_stage_latencies",
+    "step_time_cuts",
+]

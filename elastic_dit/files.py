@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from pathlib import Path
 
 from elastic_dit.errors import SaveError
 
-__all__ = ["write_atomically"]
+__all__ = ["check_target", "write_atomically"]
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Say now, before work is spent, that a file could not be written there later.
+
+    Parameters
+    ----------
+    path : path-like
+        Where a file shall go.
+
+    Raises
+    ------
+    SaveError
+        Where its directory is missing or may not be written, or a directory has its name.
+
+    Examples
+    --------
+    >>> check_target("/no/such/directory/clip.mp4")
+    Traceback (most recent call last):
+    elastic_dit.errors.SaveError: cannot save /no/such/directory/clip.mp4: No such file or directory
+    """
+    target = Path(path)
+    problem = None
+    if not target.parent.is_dir():
+        problem = errno.ENOTDIR if target.parent.exists() else errno.ENOENT
+    elif target.is_dir():
+        problem = errno.EISDIR
+    elif not os.access(target.parent, os.W_OK):
+        problem = errno.EACCES
+    if problem is not None:
+        raise SaveError(str(target), os.strerror(problem))
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from elastic_dit import media
 from elastic_dit._version import __version__
 from elastic_dit.errors import InvalidRequest, SaveError
-from elastic_dit.files import write_atomically
+from elastic_dit.files import check_target, write_atomically
 from elastic_dit.media import Frames
 from elastic_dit.request import GenerationRequest
 from elastic_dit.state import StageRecord
@@ -134,22 +134,30 @@ class _Result:
         SaveError
             Where the directory is missing, may not be written, or has no room.
         """
-        target = Path(path)
-        encoder = self._encoders.get(target.suffix.lower())
-        if encoder is None:
-            known = ", ".join(self._encoders)
-            kind = type(self).__name__.lower()
-            raise InvalidRequest(
-                "path", str(path), f"a file name ending in {known} for this {kind}"
-            )
-        return write_atomically(target, self._encode(encoder, target))
+        encoder = self._encoder(path)
+        return write_atomically(path, self._encode(encoder, path))
 
-    def _encode(self, encoder: Encoder, target: Path) -> bytes:
+    @classmethod
+    def check_path(cls, path: str | os.PathLike[str]) -> None:
+        """Say before a result is made that `save` would refuse the path; errors as there."""
+        cls._encoder(path)
+        check_target(path)
+
+    @classmethod
+    def _encoder(cls, path: str | os.PathLike[str]) -> Encoder:
+        encoder = cls._encoders.get(Path(path).suffix.lower())
+        if encoder is None:
+            known = ", ".join(cls._encoders)
+            allowed = f"a file name ending in {known} for this {cls.__name__.lower()}"
+            raise InvalidRequest("path", str(path), allowed)
+        return encoder
+
+    def _encode(self, encoder: Encoder, path: str | os.PathLike[str]) -> bytes:
         comment = json.dumps(self.metadata())
         try:
             return encoder(self.frames, self.fps, comment)
         except (OSError, ValueError) as error:
-            raise SaveError(str(target), f"{type(error).__name__}: {error}") from error
+            raise SaveError(str(path), f"{type(error).__name__}: {error}") from error
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elastic_dit.errors import SaveError
-from elastic_dit.files import write_atomically
+from elastic_dit.files import check_target, write_atomically
 
 
 def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -56,3 +56,17 @@ def test_target_is_a_directory(tmp_path: Path) -> None:
     with pytest.raises(SaveError, match="directory"):
         write_atomically(tmp_path / "clip.bin", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["clip.bin"]
+
+
+def test_check_target(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check_target(tmp_path / "new")
+    check_target(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    for wrong, cause in [
+        (tmp_path, "Is a directory"),
+        (tmp_path / "file" / "new", "Not a directory"),
+        (tmp_path / "missing" / "new", "No such file"),
+    ]:
+        with pytest.raises(SaveError, match=cause):
+            check_target(wrong)

@@ -137,6 +137,14 @@ def test_an_image_is_no_mp4(tmp_path: Path) -> None:
         image().save(tmp_path / "image.mp4")
 
 
+def test_path_can_be_checked_before_there_is_a_result(tmp_path: Path) -> None:
+    Video.check_path(tmp_path / "clip.mp4")
+    with pytest.raises(InvalidRequest):
+        Image.check_path(tmp_path / "clip.mp4")
+    with pytest.raises(SaveError):
+        Video.check_path(tmp_path / "missing" / "clip.mp4")
+
+
 def test_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(SaveError, match=r"missing/clip\.mp4: No such file or directory"):
         video().save(tmp_path / "missing" / "clip.mp4")

@@ -90,7 +90,7 @@ def test_a_queue_that_one_gpu_cannot_serve_gets_more() -> None:
     )
     large = found.deals[1]
     assert large is not None
-    # 0.1 requests a second of 16 s need more than one GPU; a third saves more waiting than it costs.
+    # 0.1 requests a second of 16 s need more than one GPU, and a third one pays.
     assert (large.gpus, large.dop) == (3, 1)
     assert large.cost_gpu_s == pytest.approx(3 * m_d_c_seconds(0.1, 16.0, 3))
     assert large.cost_gpu_s < 2 * m_d_c_seconds(0.1, 16.0, 2)
@@ -147,7 +147,8 @@ def _brute_force(types: list[RequestType], nodes: int, slots: int, occupancy: Oc
                 if (instances := bandwidth_aware_partition(start, end - start, dop, slots))
             ]
             cost += min(options, default=math.inf)
-        best = min(best, cost)
+        if at == total:
+            best = min(best, cost)
     return best
 
 

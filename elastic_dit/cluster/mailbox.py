@@ -1,0 +1,68 @@
+"""Where a running stage finds what the control plane wants of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastic_dit.engine.protocol import Boundary
+from elastic_dit.events import StartStage
+
+__all__ = ["Mailbox"]
+
+_RANK = {Boundary.CONTINUE: 0, Boundary.PREEMPT: 1, Boundary.ABORT: 2}
+
+
+class Mailbox:
+    """The `StageContext` of one started stage.
+
+    Parameters
+    ----------
+    start : StartStage
+        The command that started it.
+    report : callable
+        Called with the number of steps done at each boundary, in the engine's thread.
+
+    Notes
+    -----
+    The event loop posts, the engine's thread reads: both are single reads and writes of one
+    attribute, which Python makes atomic.
+
+    Examples
+    --------
+    >>> from elastic_dit.engine.fake import FAKE_CARD
+    >>> from elastic_dit.request import Stage
+    >>> request = FAKE_CARD.complete({"prompt": "a circle", "request_id": "r", "seed": 1})
+    >>> start = StartStage(request=request, attempt=1, epoch=1, stage=Stage.DIT, gpus=(0,),
+    ...                    inputs=(), reason="")
+    >>> box = Mailbox(start, report=print)
+    >>> box.post(Boundary.PREEMPT)
+    >>> box.boundary(3, 12)
+    3
+    <Boundary.PREEMPT: 'preempt'>
+    """
+
+    def __init__(self, start: StartStage, report: Callable[[int], None]) -> None:
+        self.start = start
+        self._report = report
+        self._action = Boundary.CONTINUE
+
+    def __repr__(self) -> str:
+        start = self.start
+        return (
+            f"<Mailbox {start.request.request_id} {start.stage} attempt {start.attempt} "
+            f"epoch {start.epoch}: {self._action.value}>"
+        )
+
+    def post(self, action: Boundary) -> None:
+        """Ask for an action; one that stops more thoroughly is not taken back."""
+        if _RANK[action] > _RANK[self._action]:
+            self._action = action
+
+    def boundary(self, step: int, total_steps: int) -> Boundary:  # noqa: ARG002
+        """See `StageContext.boundary`."""
+        self._report(step)
+        return self._action
+
+    def aborted(self) -> bool:
+        """See `StageContext.aborted`."""
+        return self._action is Boundary.ABORT

@@ -1,0 +1,89 @@
+"""Outputs of stages, kept on the engine that made them until the control plane releases them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elastic_dit.cluster.encoded import Encoded
+from elastic_dit.engine.protocol import Payload
+from elastic_dit.errors import ArtifactGone
+from elastic_dit.state import ArtifactRef
+
+__all__ = ["Artifact", "Outbox"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One stage output in both its forms.
+
+    Attributes
+    ----------
+    ref : ArtifactRef
+        What the rest of the cluster knows of it.
+    payload : Payload
+        For a consumer on this engine: by reference, on the device.
+    encoded : Encoded
+        For a consumer elsewhere; on a CPU its frames are views of the payload's tensors.
+    """
+
+    ref: ArtifactRef
+    payload: Payload
+    encoded: Encoded
+
+
+class Outbox:
+    """Artifacts by reference.
+
+    It is bounded by the control plane, which releases what is no longer needed; nothing is ever
+    dropped silently, since a consumer may be on its way.
+
+    Notes
+    -----
+    Not thread-safe: used from the event loop only.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[ArtifactRef, Artifact] = {}
+
+    def __repr__(self) -> str:
+        return f"<Outbox {len(self)} artifacts, {self.nbytes} bytes>"
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[ArtifactRef]:
+        return iter(self._held)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all artifacts held."""
+        return sum(ref.nbytes for ref in self._held)
+
+    def put(self, artifact: Artifact) -> None:
+        """Keep an artifact until its release."""
+        self._held[artifact.ref] = artifact
+
+    def get(self, ref: ArtifactRef) -> Artifact:
+        """The artifact of that reference.
+
+        Raises
+        ------
+        ArtifactGone
+            Where it was released, or made by an earlier life of this engine.
+        """
+        try:
+            return self._held[ref]
+        except KeyError:
+            raise ArtifactGone(
+                f"request {ref.request_id}: engine {ref.gpu} no longer holds the output of its "
+                f"{ref.stage} stage (attempt {ref.attempt})"
+            ) from None
+
+    def release(self, ref: ArtifactRef) -> None:
+        """Forget an artifact; forgetting twice is fine."""
+        self._held.pop(ref, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._held.clear()

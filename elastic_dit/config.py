@@ -50,6 +50,8 @@ class ModelConfig(_Section):
 class EngineConfig(_Section):
     """One engine, that is one GPU's process."""
 
+    backend: Literal["torch", "fake"] = "torch"
+    """``fake`` makes pretended clips without torch or a model: to try a deployment's plumbing."""
     cpu_threads: Count = 1
     """Torch threads of an engine that runs on a CPU."""
     preload: bool = True
@@ -86,6 +88,8 @@ class ControlConfig(_Section):
     """Seconds between two ticks of the controller."""
     max_attempts: Count = 3
     """How often a request is tried when engines die under it."""
+    load_grace_s: Seconds = 10.0
+    """Requests fail once no GPU could load a stage they need for this long."""
     max_waiting: Count = 10_000
     """Requests that may wait at once; more are refused with a retry-after."""
     prefetch_depth: Annotated[int, Field(ge=0)] = 1
@@ -96,6 +100,8 @@ class ControlConfig(_Section):
     """GPU numbers set aside for each machine; groups form inside one such block first."""
     finished_kept: Count = 1_000
     """Finished requests whose records stay for `status` and the dashboard."""
+    decisions_kept: Count = 1_000
+    """Latest decisions that stay for the dashboard."""
 
 
 class TransferConfig(_Section):

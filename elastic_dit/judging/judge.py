@@ -93,9 +93,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Frame:
-    """One frame taken apart: soft mask ``(H, W)``, its colours, and its first moments in pixels."""
+    """One frame taken apart: soft mask ``(H, W)``, its colours, and its first moments in pixels.
+
+    All candidate shapes fit into the window, which is much smaller than the frame.
+    """
 
     mask: FloatArray
+    window: tuple[slice, slice]
     colour: FloatArray
     background: FloatArray
     stray: float
@@ -166,7 +170,15 @@ def _take_apart(frame: FloatArray) -> _Frame | None:
     mask = (alpha * keep).astype(np.float32)
     stray = float((alpha * ~keep).sum() / alpha.sum())
     area, x, y = _moments(mask)
-    return _Frame(mask, colour, background, stray, area, (x, y))
+    rows, columns = ndimage.find_objects(keep.astype(np.int8))[0]
+    window = _widened(rows, mask.shape[0]), _widened(columns, mask.shape[1])
+    return _Frame(mask, window, colour, background, stray, area, (x, y))
+
+
+def _widened(extent: slice, limit: int) -> slice:
+    """The extent and half as much again to each side, within the frame."""
+    margin = math.ceil((extent.stop - extent.start) / 2)
+    return slice(max(0, extent.start - margin), min(limit, extent.stop + margin))
 
 
 def _moments(mask: FloatArray) -> tuple[float, float, float]:
@@ -196,13 +208,15 @@ def _overlap(frame: _Frame, shape: str) -> float:
     """Best soft intersection over union with the shape, placed by area and centroid."""
     unit_area, offset_x, offset_y = _unit_moments(shape)
     radius = max(_LEAST_RADIUS, float(np.sqrt(frame.area / unit_area)))
-    height, width = frame.mask.shape
+    rows, columns = frame.window
+    mask = frame.mask[frame.window]
+    x, y = frame.centroid[0] - columns.start, frame.centroid[1] - rows.start
     best = 0.0
     for factor in _RADIUS_FACTORS:
         scaled = radius * factor
-        centre = (frame.centroid[0] - offset_x * scaled, frame.centroid[1] - offset_y * scaled)
-        template = coverage(shape, centre, scaled, height, width)
-        overlap = np.minimum(frame.mask, template).sum() / np.maximum(frame.mask, template).sum()
+        centre = (x - offset_x * scaled, y - offset_y * scaled)
+        template = coverage(shape, centre, scaled, *mask.shape)
+        overlap = np.minimum(mask, template).sum() / np.maximum(mask, template).sum()
         best = max(best, float(overlap))
     return best
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,14 @@ import whole_clip
 from clips import Clip, draw_clips
 from diffusers import AutoencoderKLWan
 from evaluate import to_frames
+from generated import GeneratedPool
 from networks import build_autoencoder, latent_statistics
 from optimisation import Average, Optimisers
 from torch import nn
 
 from elastic_dit.judging import judge, tally
 
-__all__ = ["PHASES", "Phase", "train_autoencoder"]
+__all__ = ["PHASES", "Phase", "pixel_loss", "train_autoencoder"]
 
 KL_WEIGHT = 5e-4
 SHAPE_WEIGHT = 3.0
@@ -129,10 +130,16 @@ PHASES = {
         latent_noise=0.35,
     ),
 }
+PHASES["polish"] = replace(PHASES["decoder"], steps=2400, muon_rate=1e-3, adam_rate=3e-4, hold=0.0)
 
 
 def train_autoencoder(
-    folder: Path, phase: Phase, seed: int, start: Path | None = None, report_every: int = 500
+    folder: Path,
+    phase: Phase,
+    seed: int,
+    start: Path | None = None,
+    generated: GeneratedPool | None = None,
+    report_every: int = 500,
 ) -> None:
     """Run one phase and save the averaged weights.
 
@@ -146,6 +153,8 @@ def train_autoencoder(
         Of the data and of the weights.
     start : pathlib.Path, optional
         An autoencoder to go on from; a fresh one if not given.
+    generated : GeneratedPool, optional
+        A transformer's latents, used in every other step.
     report_every : int
         Steps between quality reports.
     """
@@ -158,7 +167,11 @@ def train_autoencoder(
     average = Average(trained, AVERAGE_DECAY)
     began = time.monotonic()
     for step in range(phase.steps):
-        loss = _loss(model, phase, rng)
+        if generated is not None and step % 2:
+            latents, video = generated.draw()
+            loss = pixel_loss(whole_clip.decode(model, latents), video, video[..., :1, :1])
+        else:
+            loss = _loss(model, phase, rng)
         optimisers.step(loss, _multiplier(step, phase))
         average.update()
         if (step + 1) % report_every == 0 or step + 1 == phase.steps:
@@ -201,7 +214,8 @@ def _trained_modules(model: AutoencoderKLWan, phase: Phase) -> list[nn.Module]:
 
 
 def _optimisers(trained: Sequence[nn.Module], phase: Phase) -> Optimisers:
-    muon, adam = [], []
+    muon: list[nn.Parameter] = []
+    adam: list[nn.Parameter] = []
     for module in trained:
         for parameter in module.parameters():
             kernel = parameter.ndim >= 4 and parameter.shape[0] >= LEAST_MUON_CHANNELS
@@ -228,11 +242,25 @@ def _loss(model: AutoencoderKLWan, phase: Phase, rng: random.Random) -> torch.Te
         # Squared, so that most clips get little.
         amount = torch.rand(len(latents), 1, 1, 1, 1).square() * phase.latent_noise
         latents = latents + amount * latent_statistics(model)[1] * torch.randn_like(latents)
-    error = whole_clip.decode(model, latents) - video
-    distance = (video - ground).abs().amax(1, keepdim=True).clamp(0, 1)
-    weighted = (1 + SHAPE_WEIGHT * distance) * (error.abs() + SQUARE_WEIGHT * error.square())
     divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance)
-    return weighted.mean() + KL_WEIGHT * divergence.mean()
+    decoded = whole_clip.decode(model, latents)
+    return pixel_loss(decoded, video, ground) + KL_WEIGHT * divergence.mean()
+
+
+def pixel_loss(decoded: torch.Tensor, video: torch.Tensor, ground: torch.Tensor) -> torch.Tensor:
+    """Error of decoded clips, in which the shape counts more than the plain ground.
+
+    Parameters
+    ----------
+    decoded, video : torch.Tensor
+        Shape ``(B, 3, T, H, W)``, from -1 to 1.
+    ground : torch.Tensor
+        Colour of the ground, shape ``(B, 3, T, 1, 1)``.
+    """
+    error = decoded - video
+    distance = (video - ground).abs().amax(1, keepdim=True).clamp(0, 1)
+    weight = 1 + SHAPE_WEIGHT * distance
+    return (weight * (error.abs() + SQUARE_WEIGHT * error.square())).mean()
 
 
 def _around_shapes(

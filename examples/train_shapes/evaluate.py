@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline
+from PIL import Image
 
 from elastic_dit.judging import Scene, Tally, Verdict, evaluation_scenes, judge, tally
 from elastic_dit.models import embedded_model_path
@@ -25,6 +26,8 @@ __all__ = ["Settings", "evaluate", "generate", "to_frames"]
 FRAMES = (1, 9, 17)
 SIZES = (48, 64, 96)
 BATCH = 16
+MARGIN = ((2, 2), (2, 2), (0, 0))
+"""Pixels around each clip of a sheet."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the table to this file")
+    parser.add_argument("--sheet", type=Path, help="draw 9 frames of 64 px of each prompt here")
     parser.add_argument("--misses", action="store_true", help="name each prompt that went wrong")
     return parser.parse_args()
+
+
+def draw_sheet(clips: npt.NDArray[np.uint8], columns: int = 4) -> Image.Image:
+    """First, middle and last frame of every clip, clips side by side in rows."""
+    picked = clips[:, [0, clips.shape[1] // 2, -1]]
+    strips = [np.pad(np.concatenate(list(clip), axis=1), MARGIN) for clip in picked]
+    rows = [np.concatenate(strips[i : i + columns], axis=1) for i in range(0, len(strips), columns)]
+    return Image.fromarray(np.concatenate(rows))
 
 
 def main() -> None:
@@ -158,6 +170,9 @@ def main() -> None:
                     if not verdict.matches(scene):
                         print(f"    {scene.prompt} -> {verdict}")
             rows.append({"num_frames": num_frames, "size": size, **asdict(counts)})
+    if arguments.sheet:
+        prompts = [scene.prompt for scene in evaluation_scenes(settings.count)]
+        draw_sheet(generate(pipeline, prompts, 9, 64, settings)).save(arguments.sheet)
     if arguments.json:
         report = {"settings": asdict(settings), "shift": arguments.shift, "table": rows}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKLWan, WanPipeline
-from transformer import Plan, Trainer
+from diffusers import WanPipeline
+from transformer import load_pipeline
 
 __all__ = ["export"]
 
@@ -36,11 +36,7 @@ def export(autoencoder: Path, checkpoint: Path, folder: Path) -> int:
     int
         Bytes written.
     """
-    trainer = Trainer(AutoencoderKLWan.from_pretrained(autoencoder), Plan(steps=0), folder)
-    trainer.restore(checkpoint)
-    with trainer.average.applied():
-        pipeline = trainer.pipeline()
-        _save(pipeline, folder)
+    _save(load_pipeline(autoencoder, checkpoint), folder)
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 

@@ -125,6 +125,12 @@ class Average:
         present = [parameter.detach() for parameter in self._parameters]
         torch._foreach_lerp_(self.values, present, 1 - decay)
 
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Put the averages into the modules for good."""
+        for value, parameter in zip(self.values, self._parameters, strict=True):
+            parameter.copy_(value)
+
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Put the averages into the modules for a while."""

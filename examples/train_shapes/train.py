@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ STEPS = 9000
 SMOKE_STEPS = 3
 SMOKE_POOL = 4
 SMOKE_BATCH = 2
-PARTS = ("autoencoder", "transformer", "decoder", "export", "all")
+PARTS = ("autoencoder", "transformer", "decoder", "polish", "export", "all")
 
 # glibc gives large blocks back after each operation, and the page faults that follow made training
 # seven times slower on a small virtual machine. These are only read when a process starts.
@@ -45,6 +46,8 @@ def main() -> None:
         _train_transformer(arguments)
     if "decoder" in wanted:
         _train_decoder(arguments)
+    if "polish" in wanted:
+        _polish_decoder(arguments)
     if "export" in wanted:
         _export(arguments)
 
@@ -55,40 +58,50 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder for everything made")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=STEPS, help="of the transformer, in all")
+    parser.add_argument("--steps", type=int, help=f"of the transformer, in all; {STEPS} by default")
     parser.add_argument("--hold", type=float, default=0.45, help="share of steps at full rate")
     parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
-    parser.add_argument("--decoder-steps", type=int, help="the decoder phase's own if left out")
+    parser.add_argument(
+        "--phase-steps", type=int, help="of an autoencoder phase; its own if left out"
+    )
     parser.add_argument(
         "--autoencoder", type=Path, help="a trained one to use in place of OUTPUT/autoencoder"
     )
     parser.add_argument("--resume", type=Path, help="go on from this transformer checkpoint")
     parser.add_argument("--smoke", action="store_true", help="a few tiny steps of everything")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.steps = arguments.steps or (SMOKE_STEPS if arguments.smoke else STEPS)
+    return arguments
 
 
 def _train_autoencoder(arguments: argparse.Namespace) -> None:
-    from autoencoder import PHASES, train_autoencoder
+    from autoencoder import train_autoencoder
 
-    folder, start = arguments.output / "autoencoder", None
-    for name in ("coarse", "fine"):
-        phase = PHASES[name]
-        if arguments.smoke:
-            phase = _tiny(phase)
-        train_autoencoder(folder, phase, arguments.seed, start)
-        start = folder
+    folder = arguments.output / "autoencoder"
+    train_autoencoder(folder, _phase("coarse", arguments), arguments.seed)
+    train_autoencoder(folder, _phase("fine", arguments), arguments.seed, start=folder)
 
 
 def _train_decoder(arguments: argparse.Namespace) -> None:
-    from autoencoder import PHASES, train_autoencoder
+    from autoencoder import train_autoencoder
 
-    phase = PHASES["decoder"]
-    if arguments.decoder_steps:
-        phase = replace(phase, steps=arguments.decoder_steps)
+    folder = arguments.output / "autoencoder_decoder"
+    train_autoencoder(folder, _phase("decoder", arguments), arguments.seed, _autoencoder(arguments))
+
+
+def _polish_decoder(arguments: argparse.Namespace) -> None:
+    from autoencoder import train_autoencoder
+    from generated import GENERATED_KINDS, GeneratedPool
+    from transformer import load_pipeline
+
+    kinds = GENERATED_KINDS
     if arguments.smoke:
-        phase = _tiny(phase)
-    folder = arguments.output / "autoencoder_finetuned"
-    train_autoencoder(folder, phase, arguments.seed, _autoencoder(arguments))
+        kinds = tuple(replace(kind, count=SMOKE_BATCH, batch=1) for kind in kinds[:1])
+    start = arguments.output / "autoencoder_decoder"
+    pipeline = load_pipeline(start, _checkpoint(arguments))
+    pool = GeneratedPool(pipeline, random.Random(arguments.seed), kinds)
+    folder = arguments.output / "autoencoder_polished"
+    train_autoencoder(folder, _phase("polish", arguments), arguments.seed, start, pool)
 
 
 def _train_transformer(arguments: argparse.Namespace) -> None:
@@ -98,7 +111,7 @@ def _train_transformer(arguments: argparse.Namespace) -> None:
     plan = Plan(arguments.steps, arguments.hold, arguments.save_every, arguments.seed)
     if arguments.smoke:
         kinds = tuple(replace(k, batch=SMOKE_BATCH, pool=SMOKE_POOL) for k in plan.kinds[:1])
-        plan = replace(plan, steps=SMOKE_STEPS, evaluated=SMOKE_BATCH, kinds=kinds)
+        plan = replace(plan, evaluated=SMOKE_BATCH, kinds=kinds)
     autoencoder = AutoencoderKLWan.from_pretrained(_autoencoder(arguments))
     trainer = Trainer(autoencoder.float(), plan, arguments.output)
     if arguments.resume:
@@ -109,17 +122,32 @@ def _train_transformer(arguments: argparse.Namespace) -> None:
 def _export(arguments: argparse.Namespace) -> None:
     from export import export
 
-    finetuned = arguments.output / "autoencoder_finetuned"
-    autoencoder = finetuned if finetuned.is_dir() else _autoencoder(arguments)
-    checkpoint = arguments.resume or arguments.output / "checkpoint.pt"
-    size = export(autoencoder, checkpoint, arguments.output / "pipeline")
-    print(f"{arguments.output / 'pipeline'}: {size / 1e6:.2f} MB")
+    autoencoder = arguments.output / "autoencoder_polished"
+    folder = arguments.output / "pipeline"
+    size = export(autoencoder, _checkpoint(arguments), folder)
+    print(f"{folder}: {size / 1e6:.2f} MB")
 
 
 def _autoencoder(arguments: argparse.Namespace) -> Path:
     """The autoencoder that the transformer was, or is to be, trained with."""
     chosen: Path = arguments.autoencoder or arguments.output / "autoencoder"
     return chosen
+
+
+def _checkpoint(arguments: argparse.Namespace) -> Path:
+    """The transformer to use."""
+    chosen: Path = arguments.resume or arguments.output / "checkpoint.pt"
+    return chosen
+
+
+def _phase(name: str, arguments: argparse.Namespace) -> Phase:
+    """A phase of the autoencoder, at the length asked for."""
+    from autoencoder import PHASES
+
+    phase = PHASES[name]
+    if arguments.phase_steps:
+        phase = replace(phase, steps=arguments.phase_steps)
+    return _tiny(phase) if arguments.smoke else phase
 
 
 def _tiny(phase: Phase) -> Phase:

@@ -27,10 +27,11 @@ from networks import (
     embed,
 )
 from optimisation import Average, Optimisers, hold_then_cosine
+from torch import nn
 from torch.nn.functional import mse_loss
 from transformers import PreTrainedTokenizerFast, UMT5EncoderModel
 
-__all__ = ["Plan", "Trainer"]
+__all__ = ["Plan", "Trainer", "load_pipeline"]
 
 MUON_RATE, ADAM_RATE = 5e-3, 2e-3
 AVERAGE_DECAY = 0.995
@@ -97,7 +98,8 @@ class Trainer:
         self.tokenizer: PreTrainedTokenizerFast = build_tokenizer()
         self.encoder: UMT5EncoderModel = build_text_encoder(len(self.tokenizer))
         self.transformer: WanTransformer3DModel = build_transformer()
-        muon, adam = [], []
+        muon: list[nn.Parameter] = []
+        adam: list[nn.Parameter] = []
         for name, parameter in self.transformer.named_parameters():
             matrix = parameter.ndim == 2 and name.startswith("blocks.")
             (muon if matrix else adam).append(parameter)
@@ -201,6 +203,25 @@ class Trainer:
                 counts = evaluate(pipeline, kind.num_frames, kind.size, settings)
                 print(f"  {kind.num_frames} frames of {kind.size} px: {counts}", flush=True)
         self.transformer.train()
+
+
+def load_pipeline(autoencoder: Path, checkpoint: Path) -> WanPipeline:
+    """A pipeline of an autoencoder and a checkpoint's averaged weights.
+
+    Parameters
+    ----------
+    autoencoder : pathlib.Path
+        Folder of the autoencoder; its decoder may have been tuned since the transformer's
+        training, its encoder not.
+    checkpoint : pathlib.Path
+        File written by `Trainer.save`.
+    """
+    model = AutoencoderKLWan.from_pretrained(autoencoder)
+    trainer = Trainer(model, Plan(steps=0), checkpoint.parent)
+    trainer.restore(checkpoint)
+    trainer.average.apply()
+    trainer.transformer.eval()
+    return trainer.pipeline()
 
 
 def _noise_levels(latents: torch.Tensor) -> torch.Tensor:

@@ -5,10 +5,12 @@ from elastic_dit.cost.model import CostBook, CostModel, Shaped, optimal_dop, ste
 from elastic_dit.cost.polynomial import LatentGeometry, Polynomial, PolynomialCost
 from elastic_dit.cost.readers import read_polynomial_cost, read_stage_latencies
 from elastic_dit.cost.table import LatencyCurve, TableCost
+from elastic_dit.cost.times import CostTimes
 
 __all__ = [
     "CostBook",
     "CostModel",
+    "CostTimes",
     "LatencyCurve",
     "LatencyLaw",
     "LatentGeometry",

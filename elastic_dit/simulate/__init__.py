@@ -1,0 +1,1 @@
+"""Virtual time: workloads, and the cluster that runs them through the real controller."""

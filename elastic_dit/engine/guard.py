@@ -1,0 +1,72 @@
+"""Leave a running model between two of its blocks when its request was cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from elastic_dit.engine.protocol import Boundary, StageContext, StageStopped
+
+__all__ = ["AbortGuard"]
+
+
+class AbortGuard:
+    """Asks the context before each block of the watched models.
+
+    A block is a member of a module list, or a direct child of the model or of its encoder and
+    decoder: what takes milliseconds to run. A VAE that decodes one latent frame at a time thus
+    stops between frames, a transformer between layers. The check costs about a microsecond.
+
+    Parameters
+    ----------
+    models : iterable of torch.nn.Module
+    """
+
+    def __init__(self, models: Iterable[torch.nn.Module]) -> None:
+        self._models = tuple(models)
+        self._context: StageContext | None = None
+        blocks = {id(b): b for model in self._models for b in _blocks(model)}
+        self._hooks = [b.register_forward_pre_hook(self._look) for b in blocks.values()]
+
+    def __repr__(self) -> str:
+        return f"<AbortGuard of {len(self._hooks)} blocks>"
+
+    @contextmanager
+    def watching(self, context: StageContext) -> Iterator[None]:
+        """While inside, a model raises `StageStopped` once ``context.aborted()``.
+
+        Whatever leaves the models half-way also clears the caches they keep between blocks.
+        """
+        self._context = context
+        try:
+            yield
+        except BaseException:
+            for model in self._models:
+                if clear := getattr(model, "clear_cache", None):
+                    clear()
+            raise
+        finally:
+            self._context = None
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _look(self, *_: Any) -> None:
+        if self._context is not None and self._context.aborted():
+            raise StageStopped(Boundary.ABORT)
+
+
+def _blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    yield from model.children()
+    for module in model.modules():
+        if isinstance(module, torch.nn.ModuleList):
+            yield from module
+    for part in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
+        if isinstance(part, torch.nn.Module):
+            yield from part.children()

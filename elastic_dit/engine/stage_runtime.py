@@ -1,0 +1,156 @@
+"""One stage of one model, resident on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from elastic_dit.engine import modular
+from elastic_dit.engine.devices import release_memory
+from elastic_dit.engine.folder import ModelFolder
+from elastic_dit.engine.guard import AbortGuard
+from elastic_dit.engine.loading import load_component
+from elastic_dit.engine.modular_session import ModularSession
+from elastic_dit.engine.session import Session
+from elastic_dit.engine.stub import config_stub
+from elastic_dit.errors import ModelLoadError
+from elastic_dit.families import FamilySpec, ServingHints
+from elastic_dit.request import GenerationRequest, Stage
+
+__all__ = ["StageRuntime", "frames_of"]
+
+
+class StageRuntime:
+    """Weights of one stage and the blocks that run them.
+
+    Parameters
+    ----------
+    family : FamilySpec
+    hints : ServingHints
+    stage : Stage
+    components : mapping of str to object
+        What the stage owns, loaded.
+    stubs : mapping of str to object
+        Stand-ins for what it only reads.
+    """
+
+    def __init__(
+        self,
+        family: FamilySpec,
+        hints: ServingHints,
+        stage: Stage,
+        components: Mapping[str, Any],
+        stubs: Mapping[str, Any],
+    ) -> None:
+        self._family = family
+        self._hints = hints
+        self._stage = stage
+        self._blocks = _blocks_of(family)[stage]
+        self._pipeline = modular.stage_pipeline(self._blocks, components, stubs)
+        self.models = tuple(c for c in components.values() if isinstance(c, torch.nn.Module))
+        self.guard = AbortGuard(self.models)
+
+    def __repr__(self) -> str:
+        return f"<StageRuntime {self._family.name}/{self._stage} {self.nbytes / 1e6:.1f} MB>"
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        folder: ModelFolder,
+        family: FamilySpec,
+        hints: ServingHints,
+        stage: Stage,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> StageRuntime:
+        """Load a stage's own weights and nothing else.
+
+        Raises
+        ------
+        ModelLoadError
+            With the cause; whatever had been loaded by then is freed.
+        """
+        try:
+            names = _blocks_of(family)[stage].components
+            loaded = {n: load_component(folder, n, dtype, device) for n in names}
+            stubs = {n: config_stub(folder, n, dtype) for n in family.stubs if n not in names}
+            for stub_name, stub in stubs.items():
+                family.fit_stub(stub_name, stub)
+            owned = {n: component for n, component in loaded.items() if component is not None}
+            return cls(family, hints, stage, owned, stubs)
+        except Exception as error:
+            cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        # outside the handler: inside, the traceback would still hold what was loaded
+        release_memory(device)
+        raise ModelLoadError(name, stage, cause)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        return sum(
+            tensor.nbytes
+            for model in self.models
+            for tensor in (*model.parameters(), *model.buffers())
+        )
+
+    def session(self, request: GenerationRequest) -> Session:
+        """A new session of `request`; for the DiT stage."""
+        pipeline = modular.own_pipeline(self._pipeline, self._family.guidance(request))
+        return ModularSession(self._blocks, pipeline, self._inputs(request), request.seed)
+
+    @torch.no_grad()
+    def run(self, request: GenerationRequest, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the encoder or decoder stage to its end.
+
+        Returns
+        -------
+        dict
+            After the encoder what later stages declare; after the decoder
+            ``{"frames": uint8 tensor [T, H, W, 3]}``.
+        """
+        given = self._inputs(request)
+        # guidance stays on for the encoder: blocks of some families leave the negative
+        # embedding undefined without it, and its cost is one short text
+        pipeline = modular.own_pipeline(self._pipeline, {})
+        values = modular.run_blocks(self._blocks, pipeline, {**inputs, **given})
+        if self._stage is Stage.DECODER:
+            return {"frames": frames_of(values["videos" if "videos" in values else "images"])}
+        names = self._blocks.gives - given.keys()
+        return {n: values[n] for n in sorted(names & values.keys()) if values[n] is not None}
+
+    def close(self) -> None:
+        """Let go of the weights."""
+        self.guard.close()
+        self.models = ()
+        self._pipeline = None
+
+    def _inputs(self, request: GenerationRequest) -> dict[str, Any]:
+        return {**self._family.inputs(request, self._hints), "output_type": "pt"}
+
+
+def frames_of(output: torch.Tensor) -> torch.Tensor:
+    """Pixels of the first video or image of a batch.
+
+    Parameters
+    ----------
+    output : tensor of float in [0, 1]
+        ``[1, T, 3, H, W]`` for videos, ``[1, 3, H, W]`` for images, as diffusers' processors
+        make for ``output_type="pt"``.
+
+    Returns
+    -------
+    tensor of uint8, shape [T, H, W, 3]
+        ``round(255 x)`` with ties to even: what diffusers makes of ``output_type="np"`` when it
+        writes images (`numpy_to_pil`). It is done on the device, so that a quarter of the bytes
+        leave it.
+    """
+    frames = output[0] if output.ndim == 5 else output[:1]
+    return (frames.float() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def _blocks_of(family: FamilySpec) -> dict[Stage, modular.StageBlocks]:
+    assert family.blocks is not None
+    return modular.stage_blocks(family.blocks, frozenset(family.trigger.items()))

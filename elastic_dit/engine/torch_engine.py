@@ -1,0 +1,226 @@
+"""The real engine: stages of diffusers models on one GPU, or on CPU threads that play one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from elastic_dit.catalog import ModelCard
+from elastic_dit.engine import devices
+from elastic_dit.engine.folder import ModelFolder
+from elastic_dit.engine.loading import load_tokenizer, quiet_libraries
+from elastic_dit.engine.placement import to_device, to_host
+from elastic_dit.engine.protocol import (
+    SNAPSHOT,
+    Boundary,
+    EngineInfo,
+    ModelSource,
+    Payload,
+    StageContext,
+    StageOutput,
+    StageStopped,
+)
+from elastic_dit.engine.session import Session
+from elastic_dit.engine.stage_runtime import StageRuntime
+from elastic_dit.errors import ConfigError, ModelLoadError, UnknownModel
+from elastic_dit.families import FamilySpec, ServingHints, family_of
+from elastic_dit.request import GenerationRequest, Stage, StageKey
+
+__all__ = ["TorchEngine"]
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What is known of a configured model before any weights are loaded."""
+
+    source: ModelSource
+    folder: ModelFolder
+    family: FamilySpec
+    hints: ServingHints
+
+    @classmethod
+    def of(cls, source: ModelSource) -> _Model:
+        folder = ModelFolder.open(source.path)
+        family = family_of(folder)
+        return cls(source, folder, family, ServingHints.of(folder, source.options, source.name))
+
+    @cached_property
+    def card(self) -> ModelCard:
+        return self.family.card(self.source.name, self.folder, self.hints)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return load_tokenizer(self.folder)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype = getattr(torch, self.source.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            field = f"models.{self.source.name}.dtype"
+            raise ConfigError(field, self.source.dtype, "a torch dtype such as bfloat16")
+        return dtype
+
+
+class TorchEngine:
+    """An `Engine` on one device.
+
+    Parameters
+    ----------
+    sources : sequence of ModelSource
+        Models it can load.
+    device : str
+        ``cuda:0`` or ``cpu``.
+    cpu_threads : int
+        Torch threads on a CPU.
+
+    Raises
+    ------
+    UnsupportedModel, ConfigError
+        Where a source names no model of a known family, or its options are wrong.
+
+    Notes
+    -----
+    All methods are to be called from one thread: a VAE keeps state between the frames of one
+    decode, and torch keeps device and thread settings for each thread.
+    """
+
+    def __init__(self, sources: Sequence[ModelSource], device: str, cpu_threads: int = 1) -> None:
+        quiet_libraries()
+        self._models = {source.name: _Model.of(source) for source in sources}
+        self._device = torch.device(device)
+        self._cpu_threads = cpu_threads
+        self._resident: dict[StageKey, StageRuntime] = {}
+        devices.prepare(self._device, cpu_threads)
+        if self._device.type == "cpu":
+            devices.keep_freed_memory()
+
+    def __repr__(self) -> str:
+        resident = ", ".join(f"{key.model}/{key.stage}" for key in self._resident)
+        return f"<TorchEngine {self._device}: {resident or 'nothing resident'}>"
+
+    def card(self, model: str) -> ModelCard:
+        """Limits and defaults from the model's configuration files alone.
+
+        Raises
+        ------
+        UnknownModel
+        """
+        return self._model(model).card
+
+    def models(self) -> tuple[str, ...]:
+        """Names of the configured models."""
+        return tuple(self._models)
+
+    def count_tokens(self, model: str, text: str) -> int:
+        """Length of `text` in tokens of the model's own tokenizer, end mark included."""
+        known = self._model(model)
+        return known.family.count_tokens(known.tokenizer, text)
+
+    def load(self, key: StageKey) -> float:
+        """Make a stage resident; seconds it took.
+
+        Raises
+        ------
+        ModelLoadError
+            With the cause, and nothing left behind.
+        """
+        model = self._model(key.model)
+        if key in self._resident:
+            return 0.0
+        start = time.perf_counter()
+        devices.prepare(self._device, self._cpu_threads)
+        self._resident[key] = StageRuntime.load(
+            key.model,
+            model.folder,
+            model.family,
+            model.hints,
+            key.stage,
+            model.dtype,
+            self._device,
+        )
+        devices.synchronize(self._device)
+        return time.perf_counter() - start
+
+    def drop(self, key: StageKey) -> None:
+        """Free a stage."""
+        runtime = self._resident.pop(key, None)
+        if runtime is not None:
+            runtime.close()
+            devices.release_memory(self._device)
+
+    def run(
+        self,
+        stage: Stage,
+        request: GenerationRequest,
+        inputs: Payload | None,
+        context: StageContext,
+    ) -> StageOutput:
+        """Run one stage of one request to its end; its output lies in host memory."""
+        runtime = self._resident.get(StageKey(request.model, stage))
+        if runtime is None:
+            raise ModelLoadError(request.model, stage, "the stage is not resident")
+        start = time.perf_counter()
+        devices.prepare(self._device, self._cpu_threads)
+        with devices.out_of_memory_cleared(self._device), runtime.guard.watching(context):
+            if stage is Stage.DIT:
+                output = self._denoise(runtime, request, inputs or {}, context)
+            else:
+                output = runtime.run(request, to_device(inputs or {}, self._device))
+            payload = to_host(output)
+        if stage is Stage.DECODER:
+            payload = {"frames": payload["frames"].numpy()}
+        return StageOutput(payload=payload, seconds=time.perf_counter() - start)
+
+    def session(self, request: GenerationRequest) -> Session:
+        """A session on the resident DiT stage, for callers that step themselves."""
+        return self._resident[StageKey(request.model, Stage.DIT)].session(request)
+
+    def info(self) -> EngineInfo:
+        """What the engine is and holds now."""
+        weights = sum(runtime.nbytes for runtime in self._resident.values())
+        return EngineInfo(
+            device=str(self._device),
+            kind=devices.device_kind(self._device),
+            memory_bytes=devices.memory_bytes(self._device),
+            allocated_bytes=devices.allocated_bytes(self._device, weights),
+            resident=tuple(self._resident),
+        )
+
+    def close(self) -> None:
+        """Free everything."""
+        for key in tuple(self._resident):
+            self.drop(key)
+
+    def _model(self, name: str) -> _Model:
+        try:
+            return self._models[name]
+        except KeyError:
+            raise UnknownModel("model", name, f"one of {', '.join(self._models)}") from None
+
+    def _denoise(
+        self,
+        runtime: StageRuntime,
+        request: GenerationRequest,
+        inputs: Payload,
+        context: StageContext,
+    ) -> dict[str, Any]:
+        session = runtime.session(request)
+        if SNAPSHOT in inputs:
+            session.restore(inputs[SNAPSHOT])
+        else:
+            session.begin(to_device(inputs, self._device))
+        while session.step_index < session.total_steps:
+            session.step()
+            devices.synchronize(self._device)  # a step is done when the device has done it
+            action = context.boundary(session.step_index, session.total_steps)
+            if action is Boundary.ABORT:
+                raise StageStopped(action, step=session.step_index)
+            if action is Boundary.PREEMPT and session.step_index < session.total_steps:
+                snapshot = to_host({SNAPSHOT: session.snapshot()})
+                raise StageStopped(action, snapshot, session.step_index)
+        return session.finish()

@@ -1,0 +1,82 @@
+"""What elastic-dit must know about a model family beyond what its own files and blocks declare."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from elastic_dit.catalog import ModelCard, RequestDefaults
+from elastic_dit.engine.folder import ModelFolder
+from elastic_dit.families.hints import ServingHints
+from elastic_dit.request import GenerationRequest
+
+__all__ = ["FamilySpec"]
+
+
+class FamilySpec(ABC):
+    """One family of diffusion transformers; subclasses are stateless and tiny.
+
+    A family is either *modular* (`blocks` names its Modular Diffusers blocks) or *classic*
+    (`blocks` is None and `encode_returns` names what its pipeline's ``encode_prompt`` returns).
+    """
+
+    name: ClassVar[str]
+    """Name in `ModelCard.family`."""
+    pipelines: ClassVar[tuple[str, ...]]
+    """Class names in ``model_index.json`` that mark the family."""
+    blocks: ClassVar[str | None] = None
+    """Class of the family's blocks in ``diffusers``."""
+    trigger: ClassVar[Mapping[str, bool]] = {"prompt": True}
+    """Inputs that select the workflow among the blocks' conditional branches."""
+    stubs: ClassVar[tuple[str, ...]] = ("vae",)
+    """Components whose configuration other stages read: a stub stands in for them there."""
+    encode_returns: ClassVar[tuple[str, ...]] = ()
+    """For classic families: names of the values that ``encode_prompt`` returns."""
+
+    @abstractmethod
+    def card(self, name: str, folder: ModelFolder, hints: ServingHints) -> ModelCard:
+        """Limits and defaults of the model in `folder`, from its configurations and `hints`."""
+
+    @abstractmethod
+    def inputs(self, request: GenerationRequest, hints: ServingHints) -> dict[str, Any]:
+        """The request in the words of the family's blocks or pipeline, for all stages."""
+
+    def guidance(self, request: GenerationRequest) -> dict[str, Any] | None:
+        """Settings of the guider while denoising; None where guidance is off.
+
+        Families without a guider component ignore this.
+        """
+        if request.guidance_scale <= 1.0:
+            return None
+        return {"guidance_scale": request.guidance_scale}
+
+    def count_tokens(self, tokenizer: Any, text: str) -> int:
+        """Tokens that a prompt takes of ``max_sequence_length``."""
+        return len(tokenizer(text)["input_ids"])
+
+    def fit_stub(self, name: str, stub: Any) -> None:  # noqa: B027 - most need nothing here
+        """Adjust a stub where other stages read something else than its configuration."""
+
+    def check(self, folder: ModelFolder) -> None:  # noqa: B027 - most need nothing here
+        """Refuse variants of the family that cannot be run.
+
+        Raises
+        ------
+        UnsupportedModel
+        """
+
+    def __repr__(self) -> str:
+        return f"<family {self.name}>"
+
+    def _card(
+        self,
+        name: str,
+        hints: ServingHints,
+        limits: Mapping[str, Any],
+        defaults: RequestDefaults,
+    ) -> ModelCard:
+        """Card of the family's `limits` and `defaults` with the hints on top."""
+        given = hints.model_dump(exclude_none=True, exclude={"max_sequence_length", "defaults"})
+        chosen = defaults.model_copy(update=hints.defaults.model_dump(exclude_none=True))
+        return ModelCard(name=name, family=self.name, defaults=chosen, **{**limits, **given})

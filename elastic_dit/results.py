@@ -138,6 +138,11 @@ class _Result:
         return write_atomically(path, self._encode(encoder, path))
 
     @classmethod
+    def suffixes(cls) -> tuple[str, ...]:
+        """Endings of file names that `save` knows."""
+        return tuple(cls._encoders)
+
+    @classmethod
     def check_path(cls, path: str | os.PathLike[str]) -> None:
         """Say before a result is made that `save` would refuse the path; errors as there."""
         cls._encoder(path)
@@ -147,7 +152,7 @@ class _Result:
     def _encoder(cls, path: str | os.PathLike[str]) -> Encoder:
         encoder = cls._encoders.get(Path(path).suffix.lower())
         if encoder is None:
-            known = ", ".join(cls._encoders)
+            known = ", ".join(cls.suffixes())
             allowed = f"a file name ending in {known} for this {cls.__name__.lower()}"
             raise InvalidRequest("path", str(path), allowed)
         return encoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -55,7 +56,7 @@ class Tile:
     verdict: str = ""
 
 
-def draw_sheet(tiles: Sequence[Tile], title: str) -> Image.Image:
+def draw_sheet(tiles: Sequence[Tile], title: str) -> bytes:
     """Draw the tiles in three columns under a headline.
 
     Parameters
@@ -67,8 +68,8 @@ def draw_sheet(tiles: Sequence[Tile], title: str) -> Image.Image:
 
     Returns
     -------
-    PIL.Image.Image
-        RGB.
+    bytes
+        A PNG.
 
     Raises
     ------
@@ -78,8 +79,8 @@ def draw_sheet(tiles: Sequence[Tile], title: str) -> Image.Image:
     Examples
     --------
     >>> tile = Tile(np.zeros((9, 64, 64, 3), np.uint8), "a red circle", "64x64, seed 1")
-    >>> draw_sheet([tile], "one clip").mode
-    'RGB'
+    >>> draw_sheet([tile], "one clip")[1:4]
+    b'PNG'
     """
     from PIL import Image, ImageDraw
 
@@ -96,7 +97,9 @@ def draw_sheet(tiles: Sequence[Tile], title: str) -> Image.Image:
         row, column = divmod(index, columns)
         left = _MARGIN + column * (_TILE_WIDTH + _PADDING)
         _draw_tile(sheet, draw, tile, left, _HEAD_HEIGHT + 14 + row * (_TILE_HEIGHT + _PADDING))
-    return sheet
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def _draw_tile(

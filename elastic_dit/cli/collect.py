@@ -1,0 +1,94 @@
+"""Wait for many futures at once, and show how far each is."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from elastic_dit.cli.live import Board, Row
+from elastic_dit.errors import ClusterError, GenerationCancelled, GenerationFailed
+from elastic_dit.report.build import Ended
+
+if TYPE_CHECKING:
+    from elastic_dit.future import GenerationFuture
+
+__all__ = ["as_ended"]
+
+_LOOK_S = 0.1
+"""Seconds between two looks at the progress of what runs."""
+
+
+def as_ended(
+    futures: Sequence[GenerationFuture], started_s: Sequence[float], board: Board, limit_s: float
+) -> Iterator[tuple[int, Ended]]:
+    """Yield requests as they end, and keep the board's bars moving meanwhile.
+
+    Parameters
+    ----------
+    futures : sequence of GenerationFuture
+        All from one synchronous client.
+    started_s : sequence of float
+        When each was submitted, `time.perf_counter` seconds.
+    board : Board
+        Shows them, numbered from 1 in the order of `futures`.
+    limit_s : float
+        Longest wait for all, seconds.
+
+    Yields
+    ------
+    tuple of int and Ended
+        Its number, and how it ended.
+
+    Raises
+    ------
+    ClusterError
+        Where some have not ended within the limit.
+    """
+    done: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number, future in enumerate(futures, start=1):
+        board.add(Row(number, future.request, future.progress()))
+        future.add_done_callback(partial(_put, done, number))
+    deadline_s = time.perf_counter() + limit_s
+    running = dict(enumerate(futures, start=1))
+    while running:
+        for number, future in running.items():
+            board.update(number, future.progress())
+        try:
+            number = done.get(timeout=_LOOK_S)
+        except queue.Empty:
+            if time.perf_counter() > deadline_s:
+                waiting = f"{len(running)} of {len(futures)} requests"
+                raise ClusterError(f"{waiting} did not end within {limit_s:g} s") from None
+            continue
+        future = running.pop(number)
+        yield (
+            number,
+            _end(future, started_s[number - 1], max(1.0, deadline_s - time.perf_counter())),
+        )
+
+
+def _put(done: queue.SimpleQueue[int], number: int, future: object) -> None:  # noqa: ARG001
+    done.put(number)
+
+
+def _end(future: GenerationFuture, started_s: float, limit_s: float) -> Ended:
+    """Fetch the result of a future that is done."""
+    status: Literal["completed", "failed", "cancelled"] = "completed"
+    result = error = None
+    try:
+        result = future.result(timeout=limit_s)
+    except GenerationFailed as failure:
+        status, error = "failed", str(failure)
+    except GenerationCancelled as cancelled:
+        status, error = "cancelled", str(cancelled)
+    return Ended(
+        request=future.request,
+        status=status,
+        latency_s=time.perf_counter() - started_s,
+        records=result.records if result is not None else future.records,
+        result=result,
+        error=error,
+    )

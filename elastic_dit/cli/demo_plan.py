@@ -1,0 +1,60 @@
+"""What the demo asks for: scenes of the embedded model in mixed sizes and lengths."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from elastic_dit.judging import all_scenes
+
+__all__ = ["demo_submissions"]
+
+_SIZES = ((64, 64), (96, 96), (48, 48), (96, 64))
+"""Width and height, pixels."""
+_FRAMES = (9, 17, 1)
+"""Lengths. Their number and that of the sizes share no factor: a dozen requests hold all pairs."""
+
+
+def demo_submissions(count: int, seed: int, model: str) -> list[dict[str, Any]]:
+    """Options for `Client.submit`, one per request, the same for the same arguments.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    seed : int
+        Draws the scenes; request *i* of them has the seed ``seed + i``.
+    model : str
+        Name under which the embedded model is served.
+
+    Returns
+    -------
+    list of dict
+        ``prompt``, ``model``, ``width``, ``height``, ``num_frames``, ``seed``, ``request_id``.
+
+    Examples
+    --------
+    >>> plan = demo_submissions(12, seed=0, model="shapes")
+    >>> len({(each["width"], each["height"], each["num_frames"]) for each in plan})
+    12
+    """
+    scenes = all_scenes()
+    draw = random.Random(seed)
+    chosen = [
+        scene for _ in range(0, count, len(scenes)) for scene in draw.sample(scenes, k=len(scenes))
+    ]
+    submissions = []
+    for index, scene in enumerate(chosen[:count]):
+        width, height = _SIZES[index % len(_SIZES)]
+        submissions.append(
+            {
+                "prompt": scene.prompt,
+                "model": model,
+                "width": width,
+                "height": height,
+                "num_frames": _FRAMES[index % len(_FRAMES)],
+                "seed": seed + index,
+                "request_id": f"demo-{index + 1:03d}",
+            }
+        )
+    return submissions

@@ -1,0 +1,129 @@
+"""The status of a cluster as tables, from the plain data of `Client.status`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from elastic_dit.cli.live import PHASE_STYLES
+from elastic_dit.state import Phase
+
+__all__ = ["draw_status"]
+
+Facts = Mapping[str, Any]
+
+_REQUESTS_SHOWN = 20
+_DECISIONS_SHOWN = 5
+_GIB = 2**30
+
+
+def draw_status(status: Facts) -> RenderableType:
+    """Draw GPUs, queues, requests and the latest decisions.
+
+    Parameters
+    ----------
+    status : mapping
+        As `elastic_dit.cluster.status.status_of` documents it.
+
+    Returns
+    -------
+    rich renderable
+    """
+    return Group(
+        _headline(status),
+        _gpus(status["gpus"]),
+        _queues(status["queues"]),
+        _requests(status["requests"], status["now"]),
+        _decisions(status["decisions"], status["now"]),
+    )
+
+
+def _headline(status: Facts) -> Text:
+    models = ", ".join(status["models"]) or "no model"
+    ended = ", ".join(f"{count} {phase}" for phase, count in status["ended"].items() if count)
+    gpus = len(status["gpus"])
+    text = f"{gpus} GPU{'' if gpus == 1 else 's'} serve {models}. Ended: {ended or 'none'}."
+    return Text(text, style="bold")
+
+
+def _gpus(gpus: Sequence[Facts]) -> Table:
+    table = _table("GPUs", ("GPU", "name", "kind", "memory", "stages", "now", "busy"))
+    for gpu in gpus:
+        stages = [_stage(key) for key in gpu["resident"]]
+        stages += [f"{_stage(key)} (loading)" for key in gpu["loading"]]
+        stages += [f"{_stage(key)} (failed: {key['cause']})" for key in gpu["failed"]]
+        now = f"{gpu['request_id']} {gpu['stage']}" if gpu["request_id"] else "idle"
+        memory = f"{gpu['memory_bytes'] / _GIB:.1f} GiB"
+        cells = (gpu["gpu"], gpu["name"], gpu["kind"], memory, ", ".join(stages) or "none", now)
+        _add(table, *cells, f"{gpu['busy_s']:.1f} s")
+    return table
+
+
+def _queues(queues: Sequence[Facts]) -> Table:
+    table = _table("Queues", ("model", "stage", "waiting", "oldest"))
+    for queue in queues:
+        oldest = f"{queue['oldest_wait_s']:.1f} s" if queue["waiting"] else ""
+        _add(table, queue["model"], queue["stage"], queue["waiting"], oldest)
+    return table
+
+
+def _requests(requests: Sequence[Facts], now: float) -> Table:
+    live = [one for one in requests if not Phase(one["phase"]).is_terminal]
+    shown = [*live, *(one for one in requests if one not in live)][:_REQUESTS_SHOWN]
+    title = "Requests"
+    if len(shown) < len(requests):
+        title = f"Requests ({len(shown)} of {len(requests)})"
+    columns = (
+        "request",
+        "model",
+        "size",
+        "frames",
+        "phase",
+        "step",
+        "GPUs",
+        "ahead",
+        "age",
+        "left",
+    )
+    table = _table(title, columns)
+    for one in shown:
+        end = one["finished_at"] if one["finished_at"] is not None else now
+        phase = Text(one["phase"], PHASE_STYLES[Phase(one["phase"])])
+        _add(
+            table, one["request_id"], one["model"], f"{one['width']}x{one['height']}",
+            one["num_frames"], phase, f"{one['step']}/{one['total_steps']}",
+            " ".join(map(str, one["gpus"])), one["queue_position"] or "",
+            f"{end - one['accepted_at']:.1f} s",
+            "" if one["eta_s"] is None else f"{one['eta_s']:.1f} s",
+        )  # fmt: skip
+    return table
+
+
+def _decisions(decisions: Sequence[Facts], now: float) -> Table:
+    table = _table("Latest decisions", ("ago", "what", "on", "GPUs", "why"))
+    for one in decisions[-_DECISIONS_SHOWN:]:
+        gpus = " ".join(map(str, one["gpus"]))
+        _add(table, f"{now - one['at']:.1f} s", one["what"], one["subject"], gpus, one["reason"])
+    return table
+
+
+def _stage(key: Facts) -> str:
+    return f"{key['model']}/{key['stage']}"
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+    )
+    for column in columns:
+        table.add_column(column, header_style="dim")
+    return table
+
+
+def _add(table: Table, *cells: object) -> None:
+    # As Text: names and reasons may hold brackets, which rich would read as markup.
+    table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in cells))

@@ -205,11 +205,17 @@ class PlacementPlan:
         Wanted stages per GPU. A GPU that is not named keeps what it has.
     reason : str
         Why this plan, in a sentence for the decision log.
+    nodes : int or None
+        Machines wanted in all, None to leave that as it is.
+    retire : tuple of str
+        Machines to drain and give back; one that a later plan does not name is kept.
     """
 
     epoch: int
     residency: dict[GpuId, frozenset[StageKey]] = field(default_factory=dict)
     reason: str = ""
+    nodes: int | None = None
+    retire: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         """Plain msgpack-able form.
@@ -225,6 +231,8 @@ class PlacementPlan:
                 for gpu, keys in self.residency.items()
             ],
             "reason": self.reason,
+            "nodes": self.nodes,
+            "retire": list(self.retire),
         }
 
     @classmethod
@@ -237,4 +245,6 @@ class PlacementPlan:
                 for gpu, keys in wire["residency"]
             },
             reason=wire["reason"],
+            nodes=wire.get("nodes"),
+            retire=tuple(wire.get("retire", ())),
         )

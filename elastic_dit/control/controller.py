@@ -1,0 +1,389 @@
+"""The controller: events in, commands out, and nothing else.
+
+It reads no clock, does no I/O, draws no random number: the same events give the same commands,
+in production (`elastic_dit.cluster`) as in simulation (`elastic_dit.simulate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from elastic_dit import events
+from elastic_dit.config import ControlConfig
+from elastic_dit.control.admission import Admission
+from elastic_dit.control.decisions import DecisionLog
+from elastic_dit.control.dispatch import DispatchPolicy, make_dispatch
+from elastic_dit.control.gpus import Gpu, GpuPool
+from elastic_dit.control.groups import Group, GroupTable
+from elastic_dit.control.invariants import check_invariants
+from elastic_dit.control.lifecycle import Lifecycle
+from elastic_dit.control.observe import take_snapshot
+from elastic_dit.control.orders import Orders
+from elastic_dit.control.planner import Planner, stage_name
+from elastic_dit.control.progress import ObservedTimes, progress_of
+from elastic_dit.control.requests import RequestRecord, RequestTable
+from elastic_dit.control.residency import Residency
+from elastic_dit.control.snapshot import ClusterSnapshot
+from elastic_dit.control.view import ClusterView, StageTimes
+from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.state import Failure, PlacementPlan, Progress
+
+__all__ = ["Controller"]
+
+_Handler = Callable[[Any, float], bool]
+
+
+class Controller:
+    """Request table, GPU pool and dispatch of one cluster, as a deterministic state machine.
+
+    Parameters
+    ----------
+    config : ControlConfig
+    dispatch : DispatchPolicy, optional
+        By default a fresh one of the name in `config`.
+    times : StageTimes, optional
+        What the policy is told that stages cost; by default what was observed here.
+
+    Examples
+    --------
+    >>> from elastic_dit.events import EngineJoined, RequestAccepted
+    >>> controller = Controller(ControlConfig())
+    >>> request = GenerationRequest.parse(
+    ...     request_id="r1", model="m", prompt="p", width=64, height=64, num_frames=1, fps=8,
+    ...     num_inference_steps=4, guidance_scale=1.0, seed=0)
+    >>> controller.handle(RequestAccepted(request=request), now=0.0)
+    []
+    >>> joined = EngineJoined(gpu=0, name="w0", node="n0", kind="cpu", memory_bytes=0,
+    ...                       resident=frozenset({("m", Stage.ENCODER)}))
+    >>> [start] = controller.handle(joined, now=1.0)
+    >>> start.stage, start.gpus, start.reason
+    (<Stage.ENCODER: 'encoder'>, (0,), 'first in line')
+    """
+
+    def __init__(
+        self,
+        config: ControlConfig,
+        dispatch: DispatchPolicy | None = None,
+        *,
+        times: StageTimes | None = None,
+    ) -> None:
+        self.config = config
+        self.dispatch = dispatch or make_dispatch(config.dispatch)
+        self.decisions = DecisionLog(config.decisions_kept)
+        self.observed = ObservedTimes()
+        self.pool = GpuPool(config.prefetch_depth)
+        self.table = RequestTable(config.finished_kept, self.dispatch.order)
+        self.groups = GroupTable(self.pool)
+        self.view = ClusterView(
+            self.table, self.pool, times or self.observed, config.prefetch_depth
+        )
+        self._out: list[events.Command] = []
+        emit = self._out.append
+        self._admission = Admission(config, self.table)
+        self._residency = Residency(self.pool, emit)
+        self._orders = Orders(self.table, self.pool, self.groups, self.decisions, emit)
+        self._life = Lifecycle(
+            config.max_attempts,
+            table=self.table,
+            pool=self.pool,
+            groups=self.groups,
+            times=self.observed,
+            admission=self._admission,
+            orders=self._orders,
+            emit=emit,
+        )
+        self._planner = Planner(self.dispatch, self.view, self.table, self._orders, self.decisions)
+        self._handlers: dict[type, _Handler] = {
+            events.RequestAccepted: self._request_accepted,
+            events.CancelRequested: self._cancel_requested,
+            events.EngineJoined: self._engine_joined,
+            events.EngineLost: self._engine_lost,
+            events.StageLoaded: self._stage_loaded,
+            events.StageDropped: self._stage_dropped,
+            events.StageLoadFailed: self._stage_load_failed,
+            events.StepDone: self._step_done,
+            events.GpusFreed: self._gpus_freed,
+            events.StageDone: self._stage_done,
+            events.StageFailed: self._stage_failed,
+            events.StageAborted: self._stage_aborted,
+            events.StagePreempted: self._stage_preempted,
+            events.InputsLost: self._inputs_lost,
+            events.ResultLost: self._result_lost,
+            events.PlanPublished: self._plan_published,
+            events.Tick: self._tick,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Controller {self.dispatch!r} {self.table!r} {self.pool!r}>"
+
+    # ------------------------------------------------------------------------------ its face
+    def admit(self, request: GenerationRequest, now: float) -> bool:
+        """Let a request in before `RequestAccepted` is handled.
+
+        Returns
+        -------
+        bool
+            True for a new request; False for one that is known already, with the same body.
+
+        Raises
+        ------
+        RequestConflict
+            Where its id is taken by another body.
+        AdmissionRefused
+            Where too many requests wait.
+        """
+        return self._admission.admit(request, now)
+
+    def handle(self, event: events.Event, now: float) -> list[events.Command]:
+        """Take note of an event and decide.
+
+        Stale and repeated events change nothing and give no commands, except that what a stale
+        message says was made is released.
+
+        Parameters
+        ----------
+        event : Event
+        now : float
+            Seconds on any clock that does not go back.
+
+        Returns
+        -------
+        list of Command
+            To be carried out in order.
+        """
+        self._out.clear()
+        if self._handlers[type(event)](event, now):
+            self._planner.plan(now)
+            self._give_back_nodes(now)
+        return list(self._out)
+
+    def progress(self, request_id: str, now: float, at: float = 0.0) -> Progress | None:
+        """What a client sees of its request; None where it is not known (any more).
+
+        Parameters
+        ----------
+        request_id : str
+        now : float
+            Seconds on the controller's clock.
+        at : float
+            Wall-clock seconds to put on the report.
+        """
+        record = self.table.get(request_id)
+        if record is None:
+            return None
+        return progress_of(record, self.table, self.pool, self.observed, now, at)
+
+    def snapshot(self, now: float) -> ClusterSnapshot:
+        """A copy of the cluster's state, for placement policies and onlookers."""
+        return take_snapshot(self.table, self.pool, self._residency, now)
+
+    @property
+    def refused(self) -> int:
+        """Actions of the dispatch policy that could not be carried out: a mistake in it."""
+        return self._planner.refused
+
+    def take_changed(self) -> tuple[str, ...]:
+        """Ids of requests whose progress changed since the last call."""
+        changed = tuple(self._orders.changed)
+        self._orders.changed.clear()
+        return changed
+
+    def check(self) -> None:
+        """Check what must hold between two events; for tests.
+
+        Raises
+        ------
+        AssertionError
+            Naming what is wrong.
+        """
+        check_invariants(self.table, self.pool, self.groups)
+
+    @property
+    def plan(self) -> PlacementPlan:
+        """The placement plan in force."""
+        return self._residency.plan
+
+    # ------------------------------------------------------------------------------ requests
+    def _request_accepted(self, event: events.RequestAccepted, now: float) -> bool:
+        if self.table.get(event.request.request_id) is not None:
+            return False
+        self._life.accept(event.request, now)
+        return True
+
+    def _cancel_requested(self, event: events.CancelRequested, now: float) -> bool:
+        record = self.table.live.get(event.request_id)
+        if record is None:
+            return False
+        self._life.cancel(record, event.reason, now)
+        return True
+
+    def _result_lost(self, event: events.ResultLost, now: float) -> bool:
+        record = self.table.finished.get(event.request_id)
+        if record is None or record.result is None:
+            return False
+        self._life.result_lost(record, now)
+        return True
+
+    # ------------------------------------------------------------------------------- engines
+    def _engine_joined(self, event: events.EngineJoined, now: float) -> bool:
+        known = self.pool.get(event.gpu)
+        if known is not None and known.name == event.name:
+            return False
+        if known is not None:
+            self._lose_engine(event.gpu, f"replaced by {event.name}", now)
+        gpu = Gpu(
+            gpu=event.gpu,
+            name=event.name,
+            node=event.node,
+            kind=event.kind,
+            memory_bytes=event.memory_bytes,
+            joined_at=now,
+            resident={StageKey(model, stage) for model, stage in event.resident},
+        )
+        self.pool.add(gpu)
+        self._residency.joined(gpu)
+        self.decisions.add(now, "join", event.name, (event.gpu,), f"{event.kind} on {event.node}")
+        return True
+
+    def _engine_lost(self, event: events.EngineLost, now: float) -> bool:
+        if event.gpu not in self.pool:
+            return False
+        self._lose_engine(event.gpu, event.reason, now)
+        return True
+
+    def _lose_engine(self, gpu: int, reason: str, now: float) -> None:
+        self.decisions.add(now, "lost", self.pool[gpu].name, (gpu,), reason)
+        self._life.engine_lost(gpu, reason, now)
+
+    def _stage_loaded(self, event: events.StageLoaded, now: float) -> bool:
+        gpu = self.pool.get(event.gpu)
+        if gpu is None:
+            return False
+        key = StageKey(event.model, event.stage)
+        self._residency.loaded(gpu, key)
+        self.decisions.add(now, "load", stage_name(key), (gpu.gpu,), f"took {event.seconds:.2f} s")
+        return True
+
+    def _stage_dropped(self, event: events.StageDropped, now: float) -> bool:
+        gpu = self.pool.get(event.gpu)
+        if gpu is None:
+            return False
+        key = StageKey(event.model, event.stage)
+        self._residency.dropped(gpu, key)
+        self.decisions.add(now, "drop", stage_name(key), (gpu.gpu,), self.plan.reason)
+        return True
+
+    def _stage_load_failed(self, event: events.StageLoadFailed, now: float) -> bool:
+        gpu = self.pool.get(event.gpu)
+        if gpu is None:
+            return False
+        key = StageKey(event.model, event.stage)
+        self._residency.load_failed(gpu, key, event.message)
+        self.decisions.add(now, "load failed", stage_name(key), (gpu.gpu,), event.message)
+        self._fail_hopeless(now)
+        return True
+
+    def _plan_published(self, event: events.PlanPublished, now: float) -> bool:
+        if not self._residency.publish(event.plan):
+            return False
+        self.decisions.add(now, "plan", f"epoch {event.plan.epoch}", (), event.plan.reason)
+        return True
+
+    # -------------------------------------------------------------------------------- groups
+    def _live_group(self, event: Any, now: float) -> tuple[Group | None, RequestRecord | None]:
+        """The group that sent a message, and the request it works for.
+
+        (None, None) for a stale message; (group, None) for a group that only winds down.
+        """
+        group = self.groups.find(event.request_id, event.attempt, event.epoch)
+        if group is None:
+            return None, None
+        record = self._life.owner(group)
+        if record is not None:
+            self._life.note_epoch(group, event.epoch, now)
+        return group, record
+
+    def _step_done(self, event: events.StepDone, now: float) -> bool:
+        group, record = self._live_group(event, now)
+        if group is None or record is None:
+            return False
+        return self._life.step_done(record, group, event.step, now)
+
+    def _gpus_freed(self, event: events.GpusFreed, now: float) -> bool:
+        group, _ = self._live_group(event, now)
+        if group is None:
+            return False
+        self._life.free_members(group, event.gpus, now)
+        return True
+
+    def _stage_done(self, event: events.StageDone, now: float) -> bool:
+        group, record = self._live_group(event, now)
+        if group is None or record is None or event.stage is not group.stage:
+            self._life.discard(event.output)
+            return self._wound_down(group, record, now)
+        self._life.stage_done(record, group, event.output, event.seconds, now)
+        return True
+
+    def _stage_preempted(self, event: events.StagePreempted, now: float) -> bool:
+        group, record = self._live_group(event, now)
+        if group is None or record is None or group.stage is not Stage.DIT:
+            self._life.discard(event.snapshot)
+            return self._wound_down(group, record, now)
+        self._life.preempted(record, group, event.snapshot, now)
+        return True
+
+    def _stage_failed(self, event: events.StageFailed, now: float) -> bool:
+        group, record = self._live_group(event, now)
+        if group is None or record is None:
+            return self._wound_down(group, record, now)
+        self._life.stage_failed(record, group, event.failure, now)
+        return True
+
+    def _stage_aborted(self, event: events.StageAborted, now: float) -> bool:
+        group, record = self._live_group(event, now)
+        if group is None or record is None:
+            return self._wound_down(group, record, now)
+        failure = Failure(
+            error_type="StageAborted",
+            message="its engine gave it up unasked",
+            stage=group.stage,
+            retryable=True,
+        )
+        self._life.stage_failed(record, group, failure, now)
+        return True
+
+    def _inputs_lost(self, event: events.InputsLost, now: float) -> bool:
+        group, record = self._live_group(event, now)
+        if group is None or record is None:
+            return self._wound_down(group, record, now)
+        self._life.inputs_lost(record, group, event.message, now)
+        return True
+
+    def _wound_down(self, group: Group | None, record: RequestRecord | None, now: float) -> bool:
+        """Whatever an aborted group says last, its GPUs are free."""
+        if group is None or record is not None:
+            return False
+        self.groups.close(group, now)
+        return True
+
+    # -------------------------------------------------------------------------------- deciding
+    def _tick(self, event: events.Tick, now: float) -> bool:  # noqa: ARG002
+        self._fail_hopeless(now)
+        return True
+
+    def _fail_hopeless(self, now: float) -> None:
+        """Fail what waits for a stage that no GPU could load."""
+        for key, queue in self.table.queues.items():
+            if not len(queue):
+                continue
+            cause = self._residency.hopeless(key, now, self.config.load_grace_s)
+            if cause is None:
+                continue
+            failure = Failure(error_type="ModelLoadError", message=cause, stage=key.stage)
+            for record in list(queue):
+                self._life.fail_waiting(record, failure, now)
+
+    def _give_back_nodes(self, now: float) -> None:
+        for node in self._residency.given_back(lambda gpu: bool(self.table.held_on(gpu))):
+            self.decisions.add(now, "release node", node, (), self.plan.reason)

@@ -1,0 +1,248 @@
+"""GPUs: what each one is, holds and does, and which of them are free for a stage."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from sortedcontainers import SortedSet
+
+from elastic_dit.request import Stage, StageKey
+from elastic_dit.state import GpuId
+
+if TYPE_CHECKING:
+    from elastic_dit.control.groups import Group
+
+__all__ = ["FreeListener", "Gpu", "GpuPool"]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Gpu:
+    """One GPU and the engine on it.
+
+    Attributes
+    ----------
+    gpu : int
+    name : str
+        Name of its engine.
+    node : str
+        Machine it sits in.
+    kind : str
+        Hardware kind.
+    memory_bytes : int
+    joined_at : float
+        Seconds on the control plane's clock.
+    resident, loading, dropping, draining : set of StageKey
+        Stages it holds; is loading; is freeing; and holds but takes no new work for.
+    failed : dict of StageKey to str
+        Stages that could not be loaded here, with the reason. They are not tried again.
+    retiring : bool
+        Its machine is to be given back: no new work at all.
+    group : Group or None
+        What it works for.
+    ending : bool
+        Whether that work is about to end.
+    prepared : dict of str to None
+        Requests whose inputs it was told to pull ahead.
+    busy_since : float
+        When `group` took it.
+    busy_s : float
+        Seconds it has worked, the present work excluded.
+    """
+
+    gpu: GpuId
+    name: str
+    node: str
+    kind: str
+    memory_bytes: int
+    joined_at: float
+    resident: set[StageKey] = field(default_factory=set)
+    loading: set[StageKey] = field(default_factory=set)
+    dropping: set[StageKey] = field(default_factory=set)
+    draining: set[StageKey] = field(default_factory=set)
+    failed: dict[StageKey, str] = field(default_factory=dict)
+    retiring: bool = False
+    group: Group | None = None
+    ending: bool = False
+    prepared: dict[str, None] = field(default_factory=dict)
+    busy_since: float = 0.0
+    busy_s: float = 0.0
+
+    def __repr__(self) -> str:
+        stages = " ".join(sorted(f"{key.model}/{key.stage}" for key in self.resident))
+        work = self.group.request_id if self.group else "idle"
+        return f"<Gpu {self.gpu} {self.name} [{stages}] {work}>"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its engine's one thread has nothing to do: no work, no load, no drop."""
+        return self.group is None and not self.loading and not self.dropping
+
+    def serves(self, key: StageKey) -> bool:
+        """Whether it takes new work for a stage, now or once it is idle."""
+        return (
+            key in self.resident
+            and key not in self.draining
+            and key not in self.dropping
+            and not self.retiring
+        )
+
+    def busy_total_s(self, now: float) -> float:
+        """Seconds it has worked until `now`."""
+        return self.busy_s + (now - self.busy_since if self.group else 0.0)
+
+
+class FreeListener(Protocol):
+    """Hears when a GPU becomes free for a stage or stops being so.
+
+    A dispatch policy that keeps an allocator of its own up to date implements it.
+    """
+
+    def gpu_freed(self, key: StageKey, gpu: GpuId) -> None:
+        """`gpu` can start `key` now."""
+        ...
+
+    def gpu_taken(self, key: StageKey, gpu: GpuId) -> None:
+        """`gpu` can no longer start `key`."""
+        ...
+
+
+class GpuPool:
+    """All live GPUs, with the free ones of every stage kept sorted.
+
+    Every change of a GPU ends in `refresh`, which costs O(stages it holds x log GPUs).
+    """
+
+    def __init__(self, prefetch_depth: int) -> None:
+        self._prefetch_depth = prefetch_depth
+        self._gpus: dict[GpuId, Gpu] = {}
+        self._nodes: dict[str, set[GpuId]] = {}
+        self._free: dict[StageKey, SortedSet[GpuId]] = {}
+        self._serving: dict[StageKey, set[GpuId]] = {}
+        self._slots: dict[StageKey, OrderedDict[GpuId, None]] = {}
+        self._listed: dict[GpuId, set[StageKey]] = {}
+        self.listener: FreeListener | None = None
+        self.when_freed: Callable[[Gpu], None] | None = None
+
+    def __repr__(self) -> str:
+        busy = sum(1 for gpu in self._gpus.values() if gpu.group)
+        return f"<GpuPool {len(self._gpus)} GPUs, {busy} busy>"
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    def __iter__(self) -> Iterator[Gpu]:
+        return iter(self._gpus.values())
+
+    def __contains__(self, gpu: object) -> bool:
+        return gpu in self._gpus
+
+    def __getitem__(self, gpu: GpuId) -> Gpu:
+        return self._gpus[gpu]
+
+    def get(self, gpu: GpuId) -> Gpu | None:
+        """The GPU of that number, None if there is none alive."""
+        return self._gpus.get(gpu)
+
+    def node(self, name: str) -> AbstractSet[GpuId]:
+        """Live GPUs of a machine."""
+        return self._nodes.get(name, set())
+
+    @property
+    def nodes(self) -> AbstractSet[str]:
+        """Machines with at least one live GPU."""
+        return self._nodes.keys()
+
+    def free(self, key: StageKey) -> Sequence[GpuId]:
+        """GPUs that can start a stage now, ascending."""
+        return self._free.get(key, ())
+
+    def serving(self, key: StageKey) -> AbstractSet[GpuId]:
+        """GPUs that take work for a stage, busy or not."""
+        return self._serving.get(key, set())
+
+    def prefetch_slots(self, key: StageKey) -> AbstractSet[GpuId]:
+        """GPUs about to be free for a stage that may pull inputs ahead, first to end first."""
+        return self._slots.get(key, OrderedDict()).keys()
+
+    def add(self, gpu: Gpu) -> None:
+        """A GPU joined."""
+        self._gpus[gpu.gpu] = gpu
+        self._nodes.setdefault(gpu.node, set()).add(gpu.gpu)
+        self.refresh(gpu)
+
+    def remove(self, gpu: GpuId) -> Gpu:
+        """A GPU left; its group must have let it go before."""
+        gone = self._gpus.pop(gpu)
+        members = self._nodes[gone.node]
+        members.discard(gpu)
+        if not members:
+            del self._nodes[gone.node]
+        for key in self._listed.pop(gpu, set()):
+            self._list(key, gpu, serves=False, free=False, slot=False)
+        return gone
+
+    def take(self, gpu: GpuId, group: Group, now: float) -> None:
+        """A group takes a GPU that is idle."""
+        record = self._gpus[gpu]
+        assert record.is_idle, record
+        record.group, record.busy_since = group, now
+        record.ending = group.stage is not Stage.DIT
+        self.refresh(record)
+
+    def hand_over(self, gpu: GpuId, group: Group) -> None:
+        """A busy GPU goes on as a member of another group."""
+        self._gpus[gpu].group = group
+
+    def give_back(self, gpu: GpuId, now: float) -> None:
+        """A group lets a GPU go."""
+        record = self._gpus[gpu]
+        record.group = None
+        record.ending = False
+        record.busy_s += now - record.busy_since
+        self.refresh(record)
+        if self.when_freed is not None:
+            self.when_freed(record)
+
+    def set_ending(self, gpu: GpuId) -> None:
+        """The GPU's present work is about to end."""
+        record = self._gpus[gpu]
+        if not record.ending:
+            record.ending = True
+            self.refresh(record)
+
+    def refresh(self, gpu: Gpu) -> None:
+        """Bring the indices in line with a changed GPU."""
+        idle = gpu.is_idle
+        slot = gpu.ending and len(gpu.prepared) < self._prefetch_depth
+        for key in self._listed.get(gpu.gpu, set()) | gpu.resident:
+            serves = gpu.serves(key)
+            self._list(key, gpu.gpu, serves=serves, free=serves and idle, slot=serves and slot)
+        self._listed[gpu.gpu] = set(gpu.resident)
+
+    def _list(self, key: StageKey, gpu: GpuId, *, serves: bool, free: bool, slot: bool) -> None:
+        self._list_free(key, gpu, free)
+        serving = self._serving.setdefault(key, set())
+        slots = self._slots.setdefault(key, OrderedDict())
+        if serves:
+            serving.add(gpu)
+        else:
+            serving.discard(gpu)
+        if slot:
+            slots.setdefault(gpu)
+        else:
+            slots.pop(gpu, None)
+
+    def _list_free(self, key: StageKey, gpu: GpuId, free: bool) -> None:
+        listed = self._free.setdefault(key, SortedSet())
+        if free == (gpu in listed):
+            return
+        if free:
+            listed.add(gpu)
+        else:
+            listed.remove(gpu)
+        if self.listener is not None:
+            (self.listener.gpu_freed if free else self.listener.gpu_taken)(key, gpu)

@@ -1,0 +1,247 @@
+"""Groups: which GPUs run which stage of which request, fenced by attempt and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from elastic_dit.control.gpus import GpuPool
+from elastic_dit.request import Stage, StageKey
+from elastic_dit.state import ArtifactRef, GpuId
+
+__all__ = ["Fence", "Group", "GroupState", "GroupTable", "largest_block"]
+
+Fence = tuple[str, int, int]
+"""Request id, attempt, epoch: what a message must carry to be obeyed."""
+
+
+class GroupState(StrEnum):
+    """What a group has been told to do."""
+
+    RUNNING = "running"
+    RESIZING = "resizing"
+    PREEMPTING = "preempting"
+    ABORTING = "aborting"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Group:
+    """GPUs at work on one stage of one request.
+
+    Attributes
+    ----------
+    request_id, attempt, epoch
+        The fence. `epoch` is the one last seen at work.
+    key : StageKey
+    gpus : tuple of int
+        GPUs at work, ascending; the first is the master.
+    started_at : float
+        When the stage was started here, seconds on the control plane's clock.
+    total_steps : int
+        Denoising steps of the request.
+    step : int
+        Steps done, those before a snapshot included.
+    step_at : float
+        When `step` was reached.
+    step_s : float or None
+        Duration of the last step, seconds; None before the first one ends.
+    segment_at : float
+        Since when `gpus` is as it is.
+    state : GroupState
+    held : set of int
+        Every GPU that is busy for this group: those at work, those that are to join, those that
+        have been told to leave and have not said that they have.
+    target : tuple of int
+        With RESIZING, the GPUs of the coming group.
+    target_epoch : int
+        With RESIZING, its epoch.
+    inputs : tuple of ArtifactRef
+        What it was started with.
+    """
+
+    request_id: str
+    attempt: int
+    epoch: int
+    key: StageKey
+    gpus: tuple[GpuId, ...]
+    started_at: float
+    total_steps: int
+    step: int = 0
+    step_at: float = 0.0
+    step_s: float | None = None
+    segment_at: float = 0.0
+    state: GroupState = GroupState.RUNNING
+    held: set[GpuId] = field(default_factory=set)
+    target: tuple[GpuId, ...] = ()
+    target_epoch: int = 0
+    inputs: tuple[ArtifactRef, ...] = ()
+
+    def __repr__(self) -> str:
+        gpus = ",".join(map(str, self.gpus))
+        return (
+            f"<Group {self.request_id} {self.stage} on {gpus} {self.state}"
+            f" attempt {self.attempt} epoch {self.epoch} step {self.step}/{self.total_steps}>"
+        )
+
+    @property
+    def stage(self) -> Stage:
+        """The stage it runs."""
+        return self.key.stage
+
+    @property
+    def master(self) -> GpuId:
+        """The member that keeps the latents."""
+        return self.gpus[0]
+
+    @property
+    def dop(self) -> int:
+        """Degree of parallelism: GPUs at work."""
+        return len(self.gpus)
+
+    @property
+    def newest_epoch(self) -> int:
+        """The epoch of the newest command sent to it."""
+        return max(self.epoch, self.target_epoch)
+
+    def fences(self) -> Iterator[Fence]:
+        """The fences under which its messages are obeyed."""
+        yield (self.request_id, self.attempt, self.epoch)
+        if self.target_epoch > self.epoch:
+            yield (self.request_id, self.attempt, self.target_epoch)
+
+
+class GroupTable:
+    """All groups, found by fence and by request; the one place that takes and frees GPUs.
+
+    A message whose fence is not here is stale or a duplicate: there is nothing else to compare.
+    """
+
+    def __init__(self, pool: GpuPool) -> None:
+        self._pool = pool
+        self._by_fence: dict[Fence, Group] = {}
+        self._epoch = 0
+
+    def __repr__(self) -> str:
+        return f"<GroupTable {len(self._by_fence)} fences>"
+
+    def __iter__(self) -> Iterator[Group]:
+        seen: set[int] = set()
+        for group in self._by_fence.values():
+            if id(group) not in seen:
+                seen.add(id(group))
+                yield group
+
+    def find(self, request_id: str, attempt: int, epoch: int) -> Group | None:
+        """The group a message speaks of, None for a stale one."""
+        return self._by_fence.get((request_id, attempt, epoch))
+
+    def next_epoch(self) -> int:
+        """A number no group has had: fences stay unique even where a request id comes again."""
+        self._epoch += 1
+        return self._epoch
+
+    def open(self, group: Group) -> None:
+        """Register a new group and take its GPUs."""
+        group.held = set(group.gpus)
+        group.segment_at = group.step_at = group.started_at
+        self._register(group)
+        for gpu in group.gpus:
+            self._pool.take(gpu, group, group.started_at)
+
+    def retarget(self, group: Group, gpus: Sequence[GpuId], epoch: int, now: float) -> None:
+        """Note a resize that has been ordered, and take the joiners."""
+        for fence in group.fences():
+            if fence[2] != group.epoch:
+                del self._by_fence[fence]
+        group.state = GroupState.RESIZING
+        group.target = tuple(gpus)
+        group.target_epoch = epoch
+        self._by_fence[(group.request_id, group.attempt, epoch)] = group
+        for gpu in gpus:
+            if gpu not in group.held:
+                group.held.add(gpu)
+                self._pool.take(gpu, group, now)
+
+    def confirm(self, group: Group, now: float) -> None:
+        """The group works as its last resize ordered; older messages of it are stale from here.
+
+        GPUs that leave stay busy until they say that they are free.
+        """
+        del self._by_fence[(group.request_id, group.attempt, group.epoch)]
+        group.epoch = group.target_epoch
+        group.gpus = group.target
+        group.target = ()
+        group.segment_at = now
+        if group.state is GroupState.RESIZING:
+            group.state = GroupState.RUNNING
+
+    def split_joiners(self, group: Group) -> Group | None:
+        """Part those off that were to join a group which ended before they could.
+
+        They become a group of their own that only winds down.
+        """
+        joiners = tuple(sorted(group.held.intersection(group.target).difference(group.gpus)))
+        if group.target_epoch <= group.epoch or not joiners:
+            return None
+        rest = Group(
+            request_id=group.request_id,
+            attempt=group.attempt,
+            epoch=group.target_epoch,
+            key=group.key,
+            gpus=joiners,
+            started_at=group.started_at,
+            total_steps=group.total_steps,
+            state=GroupState.ABORTING,
+            held=set(joiners),
+        )
+        del self._by_fence[(group.request_id, group.attempt, group.target_epoch)]
+        group.held -= rest.held
+        group.target, group.target_epoch = (), 0
+        self._register(rest)
+        for gpu in joiners:
+            self._pool.hand_over(gpu, rest)
+        return rest
+
+    def free(self, group: Group, gpus: Iterable[GpuId], now: float) -> None:
+        """Give some GPUs back; a group with none left is closed."""
+        for gpu in gpus:
+            if gpu in group.held:
+                group.held.remove(gpu)
+                self._pool.give_back(gpu, now)
+        group.gpus = tuple(gpu for gpu in group.gpus if gpu in group.held)
+        if not group.held:
+            self._unregister(group)
+
+    def close(self, group: Group, now: float) -> None:
+        """The group ended: all its GPUs are free."""
+        self.free(group, tuple(group.held), now)
+
+    def _register(self, group: Group) -> None:
+        for fence in group.fences():
+            self._by_fence[fence] = group
+
+    def _unregister(self, group: Group) -> None:
+        for fence in group.fences():
+            del self._by_fence[fence]
+
+
+def largest_block(gpus: Iterable[GpuId]) -> tuple[GpuId, ...]:
+    """The largest aligned power-of-two block of neighbours among `gpus`, the lowest if several.
+
+    Process groups exist for such blocks only, so it is what can carry on after a member died.
+
+    >>> largest_block([0, 2, 3])
+    (2, 3)
+    >>> largest_block([1, 3])
+    (1,)
+    """
+    members = set(gpus)
+    size = 1 << max(0, len(members).bit_length() - 1)
+    while size > 1:
+        for first in sorted(gpu for gpu in members if gpu % size == 0):
+            block = tuple(range(first, first + size))
+            if members.issuperset(block):
+                return block
+        size //= 2
+    return (min(members),)

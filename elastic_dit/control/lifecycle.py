@@ -1,0 +1,331 @@
+"""The life of a request: every transition, with the commands that follow from it.
+
+Inputs of a stage are kept where they were made until the *next* stage's output is there, so a
+stage that fails runs again from them. Where they are lost too, the request goes back to the
+latest stage whose inputs still exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from elastic_dit.control.admission import Admission
+from elastic_dit.control.gpus import GpuPool
+from elastic_dit.control.groups import Group, GroupState, GroupTable, largest_block
+from elastic_dit.control.orders import Orders
+from elastic_dit.control.progress import ObservedTimes
+from elastic_dit.control.requests import RequestRecord, RequestTable
+from elastic_dit.events import Cancelled, Command, Complete, Fail
+from elastic_dit.request import GenerationRequest, Stage
+from elastic_dit.state import ArtifactRef, Failure, GpuId, Phase, StageRecord
+
+__all__ = ["Lifecycle"]
+
+_HISTORY_SHOWN = 5
+"""Earlier failures named in a request's last one."""
+
+
+class Lifecycle:
+    """Moves requests from phase to phase.
+
+    Parameters
+    ----------
+    max_attempts : int
+        Failures while it ran after which a request is given up.
+    table, pool, groups, times, admission, orders
+        The controller's parts.
+    emit : callable
+        Takes the commands.
+    """
+
+    def __init__(
+        self,
+        max_attempts: int,
+        *,
+        table: RequestTable,
+        pool: GpuPool,
+        groups: GroupTable,
+        times: ObservedTimes,
+        admission: Admission,
+        orders: Orders,
+        emit: Callable[[Command], None],
+    ) -> None:
+        self._max_attempts = max_attempts
+        self._table = table
+        self._pool = pool
+        self._groups = groups
+        self._times = times
+        self._admission = admission
+        self._orders = orders
+        self._emit = emit
+
+    def __repr__(self) -> str:
+        return f"<Lifecycle of {self._table!r}>"
+
+    def accept(self, request: GenerationRequest, now: float) -> None:
+        """Take a new request in."""
+        record = self._table.accept(request, now)
+        self._orders.changed[record.request_id] = None
+
+    # ------------------------------------------------------------------------------- reports
+    def owner(self, group: Group) -> RequestRecord | None:
+        """The request a group works for; None where it only winds down."""
+        record = self._table.live.get(group.request_id)
+        return record if record is not None and record.group is group else None
+
+    def note_epoch(self, group: Group, epoch: int, now: float) -> None:
+        """A message of a group came: with the epoch of a resize it confirms that."""
+        if epoch == group.target_epoch and epoch != group.epoch:
+            self._close_segment(group, now)
+            self._groups.confirm(group, now)
+
+    def step_done(self, record: RequestRecord, group: Group, step: int, now: float) -> bool:
+        """Some denoising steps were done; False where that is old news."""
+        if step <= group.step:
+            return False
+        step_s = (now - group.step_at) / (step - group.step)
+        # The first step of a group carries the pull of its inputs: no measure of a step,
+        # unless there is no other.
+        if group.step_s is not None or group.total_steps == 1:
+            self._times.observe(record.request, Stage.DIT, group.dop, step_s)
+        group.step, group.step_at, group.step_s = step, now, step_s
+        self._orders.changed[record.request_id] = None
+        self._orders.mark_ending(group)
+        return True
+
+    def stage_done(
+        self, record: RequestRecord, group: Group, output: ArtifactRef, seconds: float, now: float
+    ) -> None:
+        """A stage ran to its end: on to the next, or the request is complete."""
+        if group.stage is not Stage.DIT:
+            self._times.observe(record.request, group.stage, group.dop, seconds)
+        self.leave(record, group, now, seconds)
+        record.first_sight(output)
+        if output.gpu not in self._pool:
+            self.retry(record, _lost(group.stage, f"GPU {output.gpu} left with its output"), now)
+            return
+        self._orders.release(self._table.release_before(record, group.stage))
+        following = group.stage.following
+        if following is None:
+            self._complete(record, output, now)
+            return
+        self._table.keep_output(record, output)
+        record.step = record.request.num_inference_steps if group.stage is Stage.DIT else 0
+        self._table.wait_for(record, following, now)
+
+    def preempted(
+        self, record: RequestRecord, group: Group, snapshot: ArtifactRef, now: float
+    ) -> None:
+        """A DiT stage stopped at a boundary; it waits again, and resumes from its snapshot."""
+        self.leave(record, group, now)
+        record.first_sight(snapshot)
+        if snapshot.gpu not in self._pool:
+            self.retry(record, _lost(group.stage, f"GPU {snapshot.gpu} left with its state"), now)
+            return
+        self._orders.release(self._table.keep_snapshot(record, snapshot))
+        record.step = snapshot.step
+        self._table.wait_for(record, Stage.DIT, now)
+
+    def stage_failed(
+        self, record: RequestRecord, group: Group, failure: Failure, now: float
+    ) -> None:
+        """A stage raised: again on another GPU where that may help, else the request failed."""
+        record.avoid.update(group.gpus)
+        self.leave(record, group, now)
+        if failure.retryable:
+            self.retry(record, failure, now)
+        else:
+            record.failures.append(failure)
+            self.fail(record, failure, now)
+
+    def inputs_lost(self, record: RequestRecord, group: Group, message: str, now: float) -> None:
+        """A stage could not pull what it starts from: that is worth nothing any more."""
+        self.leave(record, group, now)
+        failure = Failure(
+            error_type="InputsLost", message=message, stage=group.stage, retryable=True
+        )
+        self._orders.release(self._table.drop_inputs(record, group.inputs))
+        self.retry(record, failure, now)
+
+    def discard(self, artifact: ArtifactRef) -> None:
+        """Let go of what a group made that nobody waits for any more."""
+        record = self._table.get(artifact.request_id)
+        if record is None or record.first_sight(artifact):
+            self._orders.release((artifact,))
+
+    # ----------------------------------------------------------------------------- the ends
+    def cancel(self, record: RequestRecord, reason: str, now: float) -> None:
+        """End a request for its client now; a group that works on it is told to stop."""
+        if record.group is None:
+            self._table.stop_waiting(record)
+        else:
+            self._close_segment(record.group, now)
+            self._orders.abort(record.group, reason, now)
+            record.group = None
+        self._end(record, Phase.CANCELLED, now)
+        self._emit(Cancelled(request_id=record.request_id, reason=reason))
+
+    def fail(self, record: RequestRecord, failure: Failure, now: float) -> None:
+        """End a request that neither waits nor runs without a result."""
+        told = replace(failure, message=_with_history(record.failures, failure))
+        self._end(record, Phase.FAILED, now)
+        self._emit(Fail(request_id=record.request_id, failure=told, attempts=record.attempt))
+        self._orders.note(now, "fail", record, (), str(told))
+
+    def fail_waiting(self, record: RequestRecord, failure: Failure, now: float) -> None:
+        """End a waiting request without a result."""
+        self._table.stop_waiting(record)
+        record.failures.append(failure)
+        self.fail(record, failure, now)
+
+    def retry(
+        self, record: RequestRecord, failure: Failure, now: float, *, blame: bool = True
+    ) -> None:
+        """Queue a request again that neither waits nor runs, unless it was tried often enough.
+
+        Parameters
+        ----------
+        record : RequestRecord
+        failure : Failure
+        now : float
+        blame : bool
+            Whether the request ran when it happened; only then may it be the cause.
+        """
+        record.failures.append(failure)
+        if blame and self._blame(record):
+            self.fail(record, failure, now)
+            return
+        stage = record.runnable_stage()
+        record.attempt += 1
+        record.step = {
+            Stage.ENCODER: 0,
+            Stage.DIT: record.snapshot.step if record.snapshot else 0,
+            Stage.DECODER: record.request.num_inference_steps,
+        }[stage]
+        self._table.wait_for(record, stage, now)
+        self._orders.note(now, "retry", record, (), f"{stage} again: {failure}")
+
+    def result_lost(self, record: RequestRecord, now: float) -> None:
+        """A completed request is made again: its inputs went when it was complete."""
+        self._table.reopen(record)
+        self.retry(record, _lost(Stage.DECODER, "the result was lost before its delivery"), now)
+
+    # ----------------------------------------------------------------------- lost engines
+    def engine_lost(self, gpu: GpuId, reason: str, now: float) -> None:
+        """A GPU is gone, with what it held and the work it did."""
+        lost = self._pool[gpu]
+        for request_id in tuple(lost.prepared):
+            self._orders.unprepare(self._table.live[request_id], used_on=(gpu,))
+        group = lost.group
+        worked = group is not None and (gpu in group.gpus or gpu in group.target)
+        if group is not None:
+            if gpu in group.gpus:
+                self._close_segment(group, now)
+            self._groups.free(group, (gpu,), now)
+        self._pool.remove(gpu)
+        for record in self._table.held_on(gpu):
+            self._inputs_gone(record, gpu, reason, now)
+        if group is not None and worked:
+            self._member_lost(group, _lost(group.stage, f"GPU {gpu}: {reason}"), now)
+
+    def _member_lost(self, group: Group, failure: Failure, now: float) -> None:
+        record = self.owner(group)
+        if record is None or group.state is GroupState.ABORTING:
+            return
+        if group.stage is Stage.DIT and group.gpus:
+            self._carry_on(record, group, failure, now)
+            return
+        record.group = None
+        if group.held:
+            self._orders.abort(group, failure.message, now)
+        self.retry(record, failure, now)
+
+    def _carry_on(self, record: RequestRecord, group: Group, failure: Failure, now: float) -> None:
+        """Every member of a DiT group holds the whole state: the survivors go on."""
+        record.failures.append(failure)
+        if self._blame(record):
+            self._orders.abort(group, failure.message, now)
+            record.group = None
+            self.fail(record, failure, now)
+            return
+        survivors = largest_block(group.gpus)
+        self._orders.resize(record, survivors, f"carry on without the lost: {failure}", now)
+
+    def _inputs_gone(self, record: RequestRecord, gpu: GpuId, reason: str, now: float) -> None:
+        """What a request had on a GPU is gone; if it waits to start from that, it goes back."""
+        before = record.inputs
+        self._table.lose(record, gpu)
+        if record.phase.is_waiting and record.inputs != before:
+            stage = record.stage
+            self._table.stop_waiting(record)
+            self._orders.unprepare(record)
+            message = f"inputs were on GPU {gpu}: {reason}"
+            self.retry(record, _lost(stage, message), now, blame=False)
+
+    # ------------------------------------------------------------------------------- shared
+    def leave(
+        self, record: RequestRecord, group: Group, now: float, seconds: float | None = None
+    ) -> None:
+        """A request's group ended; GPUs that were still to join it are called off."""
+        self._close_segment(group, now, seconds)
+        joiners = self._groups.split_joiners(group)
+        if joiners is not None:
+            self._orders.abort(joiners, "the stage ended before they could join", now)
+        self._groups.close(group, now)
+        record.group = None
+
+    def free_members(self, group: Group, gpus: tuple[GpuId, ...], now: float) -> None:
+        """Some GPUs left a group; a group that works keeps at least its master."""
+        leaving = group.held.intersection(gpus)
+        if group.state is not GroupState.ABORTING:
+            leaving -= {group.master}
+        if leaving.intersection(group.gpus):
+            self._close_segment(group, now)
+        self._groups.free(group, sorted(leaving), now)
+
+    def _close_segment(self, group: Group, now: float, seconds: float | None = None) -> None:
+        """Put the group's work since its last change on the request's timeline."""
+        record = self.owner(group)
+        if record is None:
+            return
+        if seconds is None or group.segment_at > group.started_at:
+            seconds = now - group.segment_at
+        record.records.append(
+            StageRecord(
+                stage=group.stage,
+                gpus=group.gpus,
+                started_at=group.segment_at,
+                seconds=seconds,
+                attempt=group.attempt,
+            )
+        )
+        group.segment_at = now
+
+    def _complete(self, record: RequestRecord, result: ArtifactRef, now: float) -> None:
+        record.result = result
+        self._end(record, Phase.COMPLETED, now)
+        self._emit(
+            Complete(request_id=record.request_id, result=result, records=tuple(record.records))
+        )
+
+    def _end(self, record: RequestRecord, phase: Phase, now: float) -> None:
+        self._orders.unprepare(record)
+        self._orders.release(self._table.release_before(record, Stage.DECODER))
+        self._table.finish(record, phase, now)
+        self._admission.note_end(now)
+        self._orders.changed[record.request_id] = None
+
+    def _blame(self, record: RequestRecord) -> bool:
+        """Count a failure of a request that ran; True once that makes too many."""
+        record.blamed += 1
+        return record.blamed >= self._max_attempts
+
+
+def _lost(stage: Stage, message: str) -> Failure:
+    return Failure(error_type="EngineLost", message=message, stage=stage, retryable=True)
+
+
+def _with_history(failures: list[Failure], last: Failure) -> str:
+    earlier = [str(failure) for failure in failures[:-1]][-_HISTORY_SHOWN:]
+    return f"{last.message} (before that: {'; '.join(earlier)})" if earlier else last.message

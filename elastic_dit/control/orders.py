@@ -1,0 +1,184 @@
+"""Orders: what the control plane tells engines to do about a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from elastic_dit.control.decisions import DecisionLog
+from elastic_dit.control.gpus import GpuPool
+from elastic_dit.control.groups import Group, GroupState, GroupTable
+from elastic_dit.control.requests import RequestRecord, RequestTable
+from elastic_dit.events import Abort, Command, Preempt, Prefetch, Release, Resize, StartStage
+from elastic_dit.request import Stage
+from elastic_dit.state import ArtifactRef, GpuId, Phase
+
+__all__ = ["Orders"]
+
+_ENDING_STEPS = 2
+"""A denoising stage with at most this many steps to go is about to end: time enough to pull the
+next request's inputs, late enough that what comes next is mostly certain."""
+
+
+class Orders:
+    """Gives orders, and notes in the tables what they change.
+
+    Parameters
+    ----------
+    table, pool, groups, log
+        The controller's parts.
+    emit : callable
+        Takes the commands.
+    """
+
+    def __init__(
+        self,
+        table: RequestTable,
+        pool: GpuPool,
+        groups: GroupTable,
+        log: DecisionLog,
+        emit: Callable[[Command], None],
+    ) -> None:
+        self._table = table
+        self._pool = pool
+        self._groups = groups
+        self._log = log
+        self._emit = emit
+        self.changed: dict[str, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Orders to {self._pool!r}>"
+
+    def start(
+        self, record: RequestRecord, gpus: tuple[GpuId, ...], reason: str, now: float
+    ) -> None:
+        """Start the stage a request waits for."""
+        key, inputs = record.key, record.inputs
+        self._table.stop_waiting(record)
+        record.phase = Phase.running(key.stage)
+        self.unprepare(record, used_on=gpus)
+        record.epoch = self._groups.next_epoch()
+        record.group = Group(
+            request_id=record.request_id,
+            attempt=record.attempt,
+            epoch=record.epoch,
+            key=key,
+            gpus=gpus,
+            started_at=now,
+            total_steps=record.request.num_inference_steps,
+            step=record.step,
+            inputs=inputs,
+        )
+        self._groups.open(record.group)
+        self.mark_ending(record.group)
+        self._emit(
+            StartStage(
+                request=record.request,
+                attempt=record.attempt,
+                epoch=record.epoch,
+                stage=key.stage,
+                gpus=gpus,
+                inputs=inputs,
+                reason=reason,
+            )
+        )
+        self.note(now, "start", record, gpus, f"{key.stage}: {reason}")
+
+    def resize(
+        self, record: RequestRecord, gpus: tuple[GpuId, ...], reason: str, now: float
+    ) -> None:
+        """Order another group for a running DiT stage."""
+        assert record.group is not None, record
+        record.epoch = self._groups.next_epoch()
+        self._groups.retarget(record.group, gpus, record.epoch, now)
+        self._emit(
+            Resize(
+                request_id=record.request_id,
+                attempt=record.attempt,
+                epoch=record.epoch,
+                gpus=gpus,
+                reason=reason,
+            )
+        )
+        self.note(now, "resize", record, gpus, reason)
+
+    def preempt(self, record: RequestRecord, reason: str, now: float) -> None:
+        """Order a running DiT stage to stop and keep a snapshot."""
+        group = record.group
+        assert group is not None, record
+        group.state = GroupState.PREEMPTING
+        self._emit(
+            Preempt(
+                request_id=record.request_id,
+                attempt=record.attempt,
+                epoch=group.epoch,
+                gpus=group.gpus,
+                reason=reason,
+            )
+        )
+        self.note(now, "preempt", record, group.gpus, reason)
+
+    def prefetch(self, record: RequestRecord, gpu: GpuId, reason: str, now: float) -> None:
+        """Order a GPU to pull a waiting request's inputs, unless they lie there already."""
+        self._table.prepare(record, gpu)
+        holder = self._pool[gpu]
+        holder.prepared[record.request_id] = None
+        self._pool.refresh(holder)
+        inputs = tuple(ref for ref in record.inputs if ref.gpu != gpu)
+        if inputs:
+            self._emit(
+                Prefetch(
+                    request_id=record.request_id,
+                    attempt=record.attempt,
+                    stage=record.stage,
+                    gpu=gpu,
+                    inputs=inputs,
+                )
+            )
+            self.note(now, "prefetch", record, (gpu,), reason)
+
+    def abort(self, group: Group, reason: str, now: float) -> None:
+        """Order a group to stop; its GPUs are busy until it says that it has."""
+        group.state = GroupState.ABORTING
+        gpus = tuple(sorted(group.held))
+        self._emit(
+            Abort(
+                request_id=group.request_id,
+                attempt=group.attempt,
+                epoch=group.newest_epoch,
+                gpus=gpus,
+                reason=reason,
+            )
+        )
+        self._log.add(now, "abort", group.request_id, gpus, reason)
+
+    def unprepare(self, record: RequestRecord, used_on: Collection[GpuId] = ()) -> None:
+        """Forget a prefetch; copies on another GPU than those that use it are let go."""
+        gpu = record.prepared
+        if gpu is None:
+            return
+        copies = self._table.unprepare(record)
+        holder = self._pool.get(gpu)
+        if holder is not None:
+            holder.prepared.pop(record.request_id, None)
+            self._pool.refresh(holder)
+        if gpu not in used_on:
+            self.release(copies)
+
+    def release(self, artifacts: Iterable[ArtifactRef]) -> None:
+        """Tell the holders that are alive to let go."""
+        for artifact in artifacts:
+            if artifact.gpu in self._pool:
+                self._emit(Release(artifact=artifact))
+
+    def mark_ending(self, group: Group) -> None:
+        """Let a group's GPUs pull ahead once their work is about to end."""
+        if group.stage is Stage.DIT and group.total_steps - group.step <= _ENDING_STEPS:
+            for gpu in group.held:
+                self._pool.set_ending(gpu)
+
+    def note(
+        self, now: float, what: str, record: RequestRecord, gpus: tuple[GpuId, ...], reason: str
+    ) -> None:
+        """Log a decision about a request."""
+        self.changed[record.request_id] = None
+        self._log.add(now, what, record.request_id, gpus, reason)

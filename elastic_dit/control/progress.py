@@ -1,0 +1,158 @@
+"""How far a request is and when it will be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastic_dit.control.gpus import GpuPool
+from elastic_dit.control.requests import RequestRecord, RequestTable
+from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.state import Progress
+
+__all__ = ["ObservedTimes", "progress_of"]
+
+_Shape = tuple[str, Stage, int, int, int, int, bool]
+
+
+@dataclass(slots=True)
+class _Mean:
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, sample: float, most: int) -> None:
+        self.count = min(self.count + 1, most)
+        self.value += (sample - self.value) / self.count
+
+
+class ObservedTimes:
+    """Running means of what stages took here, by model, stage, size and DoP.
+
+    The simplest `elastic_dit.control.view.StageTimes`: it knows only what it has seen.
+
+    Parameters
+    ----------
+    window : int
+        Samples after which older ones fade.
+
+    Examples
+    --------
+    >>> request = GenerationRequest.parse(
+    ...     request_id="r", model="m", prompt="p", width=64, height=64, num_frames=1, fps=8,
+    ...     num_inference_steps=4, guidance_scale=1.0, seed=0)
+    >>> times = ObservedTimes()
+    >>> times.observe(request, Stage.DIT, 1, 0.2)
+    >>> times.observe(request, Stage.DIT, 1, 0.4)
+    >>> round(times.seconds(request, Stage.DIT), 3)
+    0.3
+    >>> times.seconds(request, Stage.DECODER) is None
+    True
+    """
+
+    def __init__(self, window: int = 20) -> None:
+        self._window = window
+        self._means: dict[_Shape, _Mean] = {}
+
+    def __repr__(self) -> str:
+        return f"<ObservedTimes of {len(self._means)} stage shapes>"
+
+    def observe(self, request: GenerationRequest, stage: Stage, dop: int, seconds: float) -> None:
+        """Add what one stage took, or one step of the DiT, in seconds."""
+        self._means.setdefault(_shape(request, stage, dop), _Mean()).add(seconds, self._window)
+
+    def seconds(
+        self,
+        request: GenerationRequest,
+        stage: Stage,
+        dop: int = 1,
+        kind: str = "",  # noqa: ARG002
+    ) -> float | None:
+        """Mean seconds of a stage, of one step for the DiT; None where none was seen."""
+        mean = self._means.get(_shape(request, stage, dop))
+        return mean.value if mean else None
+
+
+def _shape(request: GenerationRequest, stage: Stage, dop: int) -> _Shape:
+    guided = request.guidance_scale > 1.0
+    frames = request.num_frames
+    return (request.model, stage, request.width, request.height, frames, dop, guided)
+
+
+def progress_of(
+    record: RequestRecord,
+    table: RequestTable,
+    pool: GpuPool,
+    times: ObservedTimes,
+    now: float,
+    at: float,
+) -> Progress:
+    """What a client sees of its request.
+
+    Parameters
+    ----------
+    record, table, pool, times
+        The controller's state.
+    now : float
+        Seconds on the control plane's clock.
+    at : float
+        Wall-clock seconds to put on the report.
+    """
+    waits = record.phase.is_waiting
+    queue = table.queues.get(record.key)
+    group = record.group
+    return Progress(
+        request_id=record.request_id,
+        phase=record.phase,
+        step=group.step if group and group.stage is Stage.DIT else record.step,
+        total_steps=record.request.num_inference_steps,
+        dop=group.dop if group else 0,
+        queue_position=queue.position(record) if waits and queue else 0,
+        eta_s=_eta_s(record, table, pool, times, now),
+        attempt=record.attempt,
+        at=at,
+    )
+
+
+def _eta_s(
+    record: RequestRecord, table: RequestTable, pool: GpuPool, times: ObservedTimes, now: float
+) -> float | None:
+    """Seconds until the result: what is left of this stage, what follows, and the queues."""
+    if record.phase.is_terminal:
+        return 0.0
+    stages = tuple(Stage)[tuple(Stage).index(record.stage) :]
+    total = 0.0
+    for stage in stages:
+        seconds = _stage_s(record, stage, times)
+        if seconds is None:
+            return None
+        total += seconds + _queue_s(record, stage, seconds, table, pool)
+    if record.group is not None:
+        since = record.group.step_at
+        total -= min(now - since, _unit_s(record, times) or 0.0)
+    return max(0.0, total)
+
+
+def _stage_s(record: RequestRecord, stage: Stage, times: ObservedTimes) -> float | None:
+    dop = record.group.dop if record.group and record.stage is stage else 1
+    seconds = times.seconds(record.request, stage, dop)
+    if stage is not Stage.DIT or seconds is None:
+        return seconds
+    done = record.group.step if record.group and record.stage is stage else record.step
+    return seconds * (record.request.num_inference_steps - done)
+
+
+def _unit_s(record: RequestRecord, times: ObservedTimes) -> float | None:
+    dop = record.group.dop if record.group else 1
+    return times.seconds(record.request, record.stage, dop)
+
+
+def _queue_s(
+    record: RequestRecord, stage: Stage, seconds: float, table: RequestTable, pool: GpuPool
+) -> float:
+    """Wait for those ahead, taking them for alike: each GPU of the stage serves one at a time."""
+    key = StageKey(record.request.model, stage)
+    queue = table.queues.get(key)
+    if queue is None or (record.stage is stage and not record.phase.is_waiting):
+        return 0.0
+    here = record.stage is stage
+    ahead = queue.position(record) if here else len(queue)
+    return seconds * ahead / max(1, len(pool.serving(key)))

@@ -1,0 +1,256 @@
+"""What dispatch policies see: the controller's own records, read only, nothing copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+from elastic_dit.control.gpus import GpuPool
+from elastic_dit.control.groups import GroupState
+from elastic_dit.control.requests import RequestTable
+from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.state import ArtifactRef, Failure, GpuId, Phase, StageRecord
+
+__all__ = [
+    "ClusterView",
+    "GpuView",
+    "GroupView",
+    "QueueView",
+    "RequestView",
+    "StageTimes",
+]
+
+
+class StageTimes(Protocol):
+    """How long stages take: the hook for a cost model."""
+
+    def seconds(
+        self, request: GenerationRequest, stage: Stage, dop: int = 1, kind: str = ""
+    ) -> float | None:
+        """Seconds of a whole stage, or of *one step* for `Stage.DIT`; None where unknown.
+
+        Parameters
+        ----------
+        request : GenerationRequest
+        stage : Stage
+        dop : int
+            GPUs of the group.
+        kind : str
+            GPU kind.
+        """
+        ...
+
+
+class GroupView(Protocol):
+    """A group at work; attributes as in `elastic_dit.control.groups.Group`."""
+
+    @property
+    def request_id(self) -> str: ...  # noqa: D102
+    @property
+    def key(self) -> StageKey: ...  # noqa: D102
+    @property
+    def stage(self) -> Stage: ...  # noqa: D102
+    @property
+    def gpus(self) -> tuple[GpuId, ...]: ...  # noqa: D102
+    @property
+    def held(self) -> AbstractSet[GpuId]: ...  # noqa: D102
+    @property
+    def target(self) -> tuple[GpuId, ...]: ...  # noqa: D102
+    @property
+    def master(self) -> GpuId: ...  # noqa: D102
+    @property
+    def dop(self) -> int: ...  # noqa: D102
+    @property
+    def state(self) -> GroupState: ...  # noqa: D102
+    @property
+    def started_at(self) -> float: ...  # noqa: D102
+    @property
+    def segment_at(self) -> float: ...  # noqa: D102
+    @property
+    def step(self) -> int: ...  # noqa: D102
+    @property
+    def total_steps(self) -> int: ...  # noqa: D102
+    @property
+    def step_at(self) -> float: ...  # noqa: D102
+    @property
+    def step_s(self) -> float | None: ...  # noqa: D102
+
+
+class RequestView(Protocol):
+    """A request; attributes as in `elastic_dit.control.requests.RequestRecord`."""
+
+    @property
+    def request_id(self) -> str: ...  # noqa: D102
+    @property
+    def request(self) -> GenerationRequest: ...  # noqa: D102
+    @property
+    def sequence(self) -> int: ...  # noqa: D102
+    @property
+    def accepted_at(self) -> float: ...  # noqa: D102
+    @property
+    def waiting_since(self) -> float: ...  # noqa: D102
+    @property
+    def phase(self) -> Phase: ...  # noqa: D102
+    @property
+    def stage(self) -> Stage: ...  # noqa: D102
+    @property
+    def key(self) -> StageKey: ...  # noqa: D102
+    @property
+    def attempt(self) -> int: ...  # noqa: D102
+    @property
+    def step(self) -> int: ...  # noqa: D102
+    @property
+    def steps_left(self) -> int: ...  # noqa: D102
+    @property
+    def rank(self) -> tuple[object, ...]: ...  # noqa: D102
+    @property
+    def inputs(self) -> tuple[ArtifactRef, ...]: ...  # noqa: D102
+    @property
+    def group(self) -> GroupView | None: ...  # noqa: D102
+    @property
+    def prepared(self) -> GpuId | None: ...  # noqa: D102
+    @property
+    def avoid(self) -> AbstractSet[GpuId]: ...  # noqa: D102
+    @property
+    def records(self) -> Sequence[StageRecord]: ...  # noqa: D102
+    @property
+    def failures(self) -> Sequence[Failure]: ...  # noqa: D102
+
+
+class QueueView(Protocol):
+    """Requests waiting for one stage of one model, in the policy's order."""
+
+    @property
+    def head(self) -> RequestView | None: ...  # noqa: D102
+    @property
+    def next_unprepared(self) -> RequestView | None: ...  # noqa: D102
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[RequestView]: ...
+
+
+class GpuView(Protocol):
+    """A GPU; attributes as in `elastic_dit.control.gpus.Gpu`."""
+
+    @property
+    def gpu(self) -> GpuId: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def node(self) -> str: ...  # noqa: D102
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+    @property
+    def memory_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def resident(self) -> AbstractSet[StageKey]: ...  # noqa: D102
+    @property
+    def loading(self) -> AbstractSet[StageKey]: ...  # noqa: D102
+    @property
+    def draining(self) -> AbstractSet[StageKey]: ...  # noqa: D102
+    @property
+    def failed(self) -> Mapping[StageKey, str]: ...  # noqa: D102
+    @property
+    def retiring(self) -> bool: ...  # noqa: D102
+    @property
+    def group(self) -> GroupView | None: ...  # noqa: D102
+    @property
+    def ending(self) -> bool: ...  # noqa: D102
+    @property
+    def is_idle(self) -> bool: ...  # noqa: D102
+    def serves(self, key: StageKey) -> bool: ...  # noqa: D102
+
+
+class ClusterView:
+    """The state that policies plan on.
+
+    It is live: an action takes effect before the policy is asked for the next one, so a policy
+    written as a generator sees what it has already decided. Everything costs O(1) or O(log n),
+    iteration aside.
+
+    Parameters
+    ----------
+    table, pool
+        The controller's records.
+    times : StageTimes
+        What stages cost.
+    prefetch_depth : int
+        Requests whose inputs one GPU may pull ahead.
+    """
+
+    def __init__(
+        self, table: RequestTable, pool: GpuPool, times: StageTimes, prefetch_depth: int
+    ) -> None:
+        self._table = table
+        self._pool = pool
+        self.times = times
+        self.prefetch_depth = prefetch_depth
+
+    def __repr__(self) -> str:
+        return f"<ClusterView {self._table!r} {self._pool!r}>"
+
+    # ------------------------------------------------------------------------------- requests
+    @property
+    def requests(self) -> Mapping[str, RequestView]:
+        """Requests that have not ended, in order of acceptance."""
+        return self._table.live
+
+    def queue(self, key: StageKey) -> QueueView | None:
+        """Who waits for a stage of a model; None where nobody ever did."""
+        return self._table.queues.get(key)
+
+    def queues(self, stage: Stage) -> Iterable[tuple[StageKey, QueueView]]:
+        """The queues of a stage that are not empty, one per model."""
+        for key, queue in self._table.queues.items():
+            if key.stage is stage and len(queue):
+                yield key, queue
+
+    def running(self, stage: Stage | None = None) -> Iterator[GroupView]:
+        """Groups that do useful work, by master; those being aborted are not among them."""
+        for gpu in self._pool:
+            group = gpu.group
+            if group is None or group.gpus[0] != gpu.gpu or group.state is GroupState.ABORTING:
+                continue
+            if stage is None or group.stage is stage:
+                yield group
+
+    # ----------------------------------------------------------------------------------- GPUs
+    @property
+    def gpus(self) -> Iterable[GpuView]:
+        """All live GPUs."""
+        return self._pool
+
+    @property
+    def num_gpus(self) -> int:
+        """Live GPUs."""
+        return len(self._pool)
+
+    def gpu(self, gpu: GpuId) -> GpuView | None:
+        """One GPU, None if it is not alive."""
+        return self._pool.get(gpu)
+
+    @property
+    def nodes(self) -> AbstractSet[str]:
+        """Machines with a live GPU."""
+        return self._pool.nodes
+
+    def node(self, name: str) -> AbstractSet[GpuId]:
+        """Live GPUs of one machine."""
+        return self._pool.node(name)
+
+    def free(self, key: StageKey) -> Sequence[GpuId]:
+        """GPUs that can start a stage now, ascending."""
+        return self._pool.free(key)
+
+    def is_free(self, key: StageKey, gpu: GpuId) -> bool:
+        """Whether a GPU can start a stage now."""
+        record = self._pool.get(gpu)
+        return record is not None and record.is_idle and record.serves(key)
+
+    def serving(self, key: StageKey) -> AbstractSet[GpuId]:
+        """GPUs that take work for a stage, busy or not."""
+        return self._pool.serving(key)
+
+    def prefetch_slots(self, key: StageKey) -> AbstractSet[GpuId]:
+        """Busy GPUs soon to be free for a stage that may pull inputs ahead, first to end first."""
+        return self._pool.prefetch_slots(key)

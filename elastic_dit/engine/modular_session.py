@@ -76,11 +76,13 @@ class ModularSession:
     def snapshot(self) -> Snapshot:
         """Sampler, guider, generator and all values of the loop, as plain data."""
         parts = modular.own_parts(self._pipeline)
+        loop = vars(self._block_state)
+        values = {k: v for k, v in self._state.values.items() if k not in loop}
         state = {
             "step": self._done,
-            "values": plain(self._state.values),
+            "values": plain(values),
             "groups": plain(self._state.kwargs_mapping),
-            "loop": plain(vars(self._block_state)),
+            "loop": plain(loop),
             "parts": {name: plain(modular.part_state(part)) for name, part in parts.items()},
         }
         return {**state, "placed": placed(state)}
@@ -90,7 +92,7 @@ class ModularSession:
         """Continue where `snapshot` was taken, whatever this process has done before."""
         state = to_places(snapshot, snapshot["placed"], self._pipeline._execution_device)
         self._state = modular.new_state(self._stage, {})
-        self._state.values.update(state["values"])
+        self._state.values.update({**state["loop"], **state["values"]})
         self._state.kwargs_mapping.update(state["groups"])
         for name, part in modular.own_parts(self._pipeline).items():
             vars(part).update(state["parts"][name])

@@ -9,7 +9,7 @@
     ├── RequestConflict             one request id, two different bodies
     ├── AdmissionRefused            the queue is full; try again later
     ├── GenerationFailed            an accepted request ended without a result
-    ├── GenerationCancelled         an accepted request was cancelled
+    ├── GenerationCancelled         an accepted request was cancelled   (also CancelledError)
     ├── ModelLoadError              a stage of a model could not be loaded
     ├── UnsupportedModel            a folder of no known family, or a part of one we cannot run
     ├── TransferError               tensors did not arrive
@@ -26,6 +26,7 @@ Errors cross process borders, so each pickles by its constructor's arguments.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 __all__ = [
@@ -167,8 +168,11 @@ class GenerationFailed(ElasticDitError):
         )
 
 
-class GenerationCancelled(ElasticDitError):
-    """The request was cancelled before it had a result."""
+class GenerationCancelled(ElasticDitError, CancelledError):
+    """The request was cancelled before it had a result.
+
+    Also a `concurrent.futures.CancelledError`, which is what code written for futures catches.
+    """
 
     def __init__(self, request_id: str, reason: str = "cancelled by its client") -> None:
         super().__init__(request_id, reason)

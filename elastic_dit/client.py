@@ -1,0 +1,332 @@
+"""The client: prompts in, futures of videos and images out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+import dask
+import distributed
+
+from elastic_dit.catalog import ModelCard
+from elastic_dit.cluster.bootstrap import install_control
+from elastic_dit.cluster.listener import Listener, call_control
+from elastic_dit.cluster.reports import read_report
+from elastic_dit.config import Config
+from elastic_dit.errors import ConfigError, SchedulerUnreachable
+from elastic_dit.future import GenerationFuture
+from elastic_dit.request import GenerationRequest, new_request_id
+
+__all__ = ["Client"]
+
+
+class Client:
+    """A connection to a cluster that generates.
+
+    Parameters
+    ----------
+    target : str, cluster, or distributed.Client, optional
+        Address of a Dask scheduler, a Dask cluster object such as `LocalElasticCluster`, or a
+        connected Dask client, which then stays the caller's to close; by default the setting
+        ``scheduler-address`` of Dask.
+    scheduler_file : path-like, optional
+        File written by ``dask scheduler --scheduler-file``, in place of `target`.
+    security : distributed.Security, optional
+        For TLS.
+    config : Config, optional
+        Waits of this client. It also configures the control plane, where no worker or other
+        client has done so before.
+    asynchronous : bool
+        Whether methods return coroutines, for use inside an event loop:
+        ``async with Client(..., asynchronous=True) as client``.
+
+    Raises
+    ------
+    SchedulerUnreachable
+        Where nothing answers within ``config.client.connect_timeout_s``.
+
+    Notes
+    -----
+    It becomes Dask's default client, which `distributed.wait` and ``as_completed`` need, unless
+    there is one.
+
+    Examples
+    --------
+    >>> with Client("tcp://10.0.0.1:8786") as client:  # doctest: +SKIP
+    ...     future = client.submit("a red circle moving left", width=64, height=64)
+    ...     future.result().save("circle.mp4")
+    """
+
+    def __init__(
+        self,
+        target: Any = None,
+        *,
+        scheduler_file: str | Path | None = None,
+        security: distributed.Security | None = None,
+        config: Config | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        self._given_config = config
+        self.config = config or Config()
+        self._owned = not isinstance(target, distributed.Client)
+        if target is None and scheduler_file is None:
+            target = dask.config.get("scheduler-address", None)
+            if target is None:
+                raise ConfigError("target", None, "the address of a Dask scheduler, or a cluster")
+        self._wanted = str(scheduler_file or getattr(target, "scheduler_address", target))
+        if self._owned:
+            self._dask = self._open(target, scheduler_file, security, asynchronous)
+        else:
+            self._dask = target
+        self._listener = _listener_of(self._dask)
+        if not self.asynchronous:
+            self._sync(self._start())
+
+    def _open(
+        self, target: Any, scheduler_file: Any, security: Any, asynchronous: bool
+    ) -> distributed.Client:
+        try:
+            return distributed.Client(
+                target,
+                scheduler_file=None if scheduler_file is None else str(scheduler_file),
+                security=security,
+                asynchronous=asynchronous,
+                timeout=self.config.client.connect_timeout_s,
+                set_as_default=not _has_default_client(),
+            )
+        except (OSError, TimeoutError, ValueError, TypeError) as error:
+            raise self._unreachable(error) from None
+
+    # -- life
+    @property
+    def asynchronous(self) -> bool:
+        """Whether methods return coroutines."""
+        return bool(self._dask.asynchronous)
+
+    @property
+    def dask(self) -> distributed.Client:
+        """The Dask client beneath."""
+        return self._dask
+
+    def __repr__(self) -> str:
+        return f"<elastic_dit.Client: {self._wanted}, {self._dask.status}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def close(self) -> Any:
+        """Disconnect; requests that only this client waits for are cancelled."""
+        if self._owned:
+            return self._dask.close()
+        return _nothing() if self.asynchronous else None
+
+    # -- work
+    def submit(
+        self,
+        prompt: str,
+        *,
+        model: str | None = None,
+        negative_prompt: str | None = None,
+        width: int | None = None,
+        height: int | None = None,
+        num_frames: int | None = None,
+        fps: int | None = None,
+        num_inference_steps: int | None = None,
+        guidance_scale: float | None = None,
+        seed: int | None = None,
+        priority: int | None = None,
+        deadline_s: float | None = None,
+        request_id: str | None = None,
+    ) -> Any:
+        """Ask for one video or image.
+
+        Parameters
+        ----------
+        prompt : str
+            What to show.
+        model : str, optional
+            Name of a served model; the cluster's first by default.
+        negative_prompt, width, height, num_frames, fps, num_inference_steps, guidance_scale
+            As in `GenerationRequest`; None takes the model's default.
+        seed : int, optional
+            Drawn, and told in ``future.request``, if not given.
+        priority, deadline_s : optional
+            For dispatch policies that honour them.
+        request_id : str, optional
+            Makes the submission idempotent: the same id and body share one job.
+
+        Returns
+        -------
+        GenerationFuture
+
+        Raises
+        ------
+        InvalidRequest
+            Naming field, value and what is allowed; nothing has run.
+        UnknownModel
+            Listing the models that are served.
+        RequestConflict
+            Where the id is taken by another body.
+        AdmissionRefused
+            Where too many requests wait.
+        NotReady
+            Where no engine joins within ``config.client.ready_timeout_s``.
+        """
+        options = {
+            name: value for name, value in locals().items() if name != "self" and value is not None
+        }
+        return self._sync(self._submit_one(options))
+
+    def map(self, prompts: Iterable[str], **options: Any) -> Any:
+        """Ask for one video or image per prompt, with the same options for each.
+
+        Parameters
+        ----------
+        prompts : iterable of str
+        **options
+            As for `submit`, but `request_id`.
+
+        Returns
+        -------
+        list of GenerationFuture
+            In the order of `prompts`.
+
+        Raises
+        ------
+        ElasticDitError
+            As `submit`; then none of the prompts was accepted.
+        """
+        if "request_id" in options:
+            raise TypeError("map() takes no request_id: it would be the same for every prompt")
+        return self._sync(self._submit([{**options, "prompt": prompt} for prompt in prompts]))
+
+    def gather(self, futures: Iterable[GenerationFuture]) -> Any:
+        """Results of many futures, in their order; raises the first error."""
+        return self._sync(self._gather(list(futures)))
+
+    def models(self) -> Any:
+        """Cards of the models served now, the default first: a tuple of `ModelCard`."""
+        return self._sync(self._models())
+
+    def status(self) -> Any:
+        """Requests, queues and GPUs as plain data (see `ControlPlugin.status`)."""
+        return self._sync(self._call("elastic_dit_status"))
+
+    # -- the same, on the event loop
+    async def _connect(self) -> Self:
+        try:
+            await self._dask
+        except (OSError, TimeoutError, ValueError, TypeError) as error:
+            raise self._unreachable(error) from None
+        await self._start()
+        return self
+
+    async def _start(self) -> None:
+        limit_s = self.config.client.connect_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await install_control(self._dask.scheduler, self._given_config)
+            self._listener.start()
+        except (OSError, TimeoutError) as error:
+            if self._owned:
+                await self._dask.close()
+            raise self._unreachable(error) from None
+
+    async def _submit_one(self, options: dict[str, Any]) -> GenerationFuture:
+        [future] = await self._submit([options])
+        return future
+
+    async def _submit(self, submissions: list[dict[str, Any]]) -> list[GenerationFuture]:
+        for options in submissions:
+            options.setdefault("request_id", new_request_id())
+        # Before the submission, so that an early end finds its future here.
+        futures = [
+            GenerationFuture(options["request_id"], self._dask, self._listener)
+            for options in submissions
+        ]
+        waits = self.config.client
+        try:
+            reply = await self._call(
+                "elastic_dit_submit",
+                limit_s=waits.ready_timeout_s + waits.submit_timeout_s,
+                submissions=submissions,
+                client=self._dask.id,
+                ready_timeout_s=waits.ready_timeout_s,
+            )
+        except BaseException:
+            for future in futures:
+                future.release()
+            raise
+        for receipt in reply["accepted"]:
+            request = GenerationRequest.model_validate(receipt["request"])
+            self._listener.watch(request.request_id).begin(request, read_report(receipt["report"]))
+        return futures
+
+    async def _gather(self, futures: list[GenerationFuture]) -> list[Any]:
+        return list(await asyncio.gather(*(future._result() for future in futures)))
+
+    async def _models(self) -> tuple[ModelCard, ...]:
+        reply = await self._call("elastic_dit_models")
+        return tuple(ModelCard.model_validate(card) for card in reply["models"])
+
+    async def _call(self, operation: str, limit_s: float | None = None, **arguments: Any) -> Any:
+        if limit_s is None:
+            limit_s = self.config.client.submit_timeout_s
+        return await call_control(self._dask, operation, limit_s, **arguments)
+
+    def _sync(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return work if self.asynchronous else self._dask.sync(lambda: work)
+
+    def _unreachable(self, error: BaseException) -> SchedulerUnreachable:
+        limit_s = self.config.client.connect_timeout_s
+        return SchedulerUnreachable(
+            f"no Dask scheduler answers at {self._wanted} within {limit_s:g} s ({error})"
+        )
+
+
+_listeners: WeakKeyDictionary[distributed.Client, Listener] = WeakKeyDictionary()
+
+
+def _listener_of(dask: distributed.Client) -> Listener:
+    """One per Dask client: a topic has a single handler there."""
+    if dask not in _listeners:
+        _listeners[dask] = Listener(dask)
+    return _listeners[dask]
+
+
+def _has_default_client() -> bool:
+    try:
+        distributed.default_client()
+    except ValueError:
+        return False
+    return True
+
+
+async def _nothing() -> None:
+    """What closing a borrowed client takes."""

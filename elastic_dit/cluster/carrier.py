@@ -1,0 +1,141 @@
+"""Carries the controller's commands out over Dask."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from elastic_dit.cluster import futures
+from elastic_dit.cluster.directory import Directory
+from elastic_dit.cluster.messages import COMMAND_OP, encode
+from elastic_dit.errors import GenerationFailed
+from elastic_dit.events import (
+    Abort,
+    AskNodes,
+    Cancelled,
+    Command,
+    Complete,
+    DropStage,
+    Fail,
+    LoadStage,
+    Preempt,
+    Prefetch,
+    Release,
+    ReleaseNode,
+    Resize,
+    StartStage,
+)
+from elastic_dit.state import ArtifactRef, GpuId
+
+__all__ = ["CommandCarrier"]
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_MESSAGE = 4_000
+"""Characters of an engine's error that reach the client; Dask would replace a longer one."""
+
+
+class CommandCarrier:
+    """Sends commands to engines, and ends to the clients' futures.
+
+    Attributes
+    ----------
+    nodes_wanted : int or None
+        Machines that the placement policy wants in all, for whoever can get them.
+    nodes_released : list of str
+        Machines that are drained and may be given back.
+    """
+
+    def __init__(self, scheduler: Any, directory: Directory) -> None:
+        self._scheduler = scheduler
+        self._directory = directory
+        self.nodes_wanted: int | None = None
+        self.nodes_released: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<CommandCarrier to {len(self._directory)} engines>"
+
+    def carry(self, command: Command) -> None:
+        """Carry one command out. A result's worker must be there (see `holds`)."""
+        match command:
+            case Complete():
+                self._complete(command)
+            case Fail():
+                futures.fail(self._scheduler, command.request_id, _failed(command))
+            case Cancelled():
+                futures.withdraw(self._scheduler, command.request_id, command.reason)
+            case AskNodes():
+                self.nodes_wanted = command.count
+            case ReleaseNode():
+                self.nodes_released.append(command.node)
+            case _:
+                self._tell_engines(command)
+
+    def holds(self, result: ArtifactRef) -> bool:
+        """Whether the worker that holds a result is still there."""
+        return self._directory.address(result.gpu) in self._scheduler.workers
+
+    def free(self, result: ArtifactRef) -> None:
+        """Free a result that nobody takes."""
+        address = self._directory.address(result.gpu)
+        if address is not None:
+            futures.discard(self._scheduler, result.request_id, address)
+
+    def _complete(self, command: Complete) -> None:
+        result, address = command.result, self._directory.address(command.result.gpu)
+        if address is not None and futures.is_expected(self._scheduler, command.request_id):
+            futures.deliver(self._scheduler, command.request_id, address, result.nbytes)
+        else:
+            self.free(result)
+        # From here on the value lives as a Dask result; the engine's own copy may go.
+        self._tell_engines(Release(artifact=result))
+
+    def _tell_engines(self, command: Command) -> None:
+        addresses = {
+            gpu: address
+            for gpu in mentioned(command)
+            if (address := self._directory.address(gpu)) is not None
+        }
+        message = {
+            "op": COMMAND_OP,
+            "command": encode(command),
+            "addresses": {str(gpu): address for gpu, address in addresses.items()},
+        }
+        for gpu in recipients(command):
+            if gpu in addresses:  # else it has just left, which the controller hears or has heard
+                self._scheduler.worker_send(addresses[gpu], message)
+
+
+def recipients(command: Command) -> tuple[GpuId, ...]:
+    """GPUs whose engines a command is for.
+
+    >>> from elastic_dit.request import Stage
+    >>> recipients(LoadStage(gpu=3, model="shapes", stage=Stage.DIT, plan_epoch=1))
+    (3,)
+    """
+    match command:
+        case StartStage() | Resize() | Preempt() | Abort():
+            return command.gpus
+        case Prefetch() | LoadStage() | DropStage():
+            return (command.gpu,)
+        case Release():
+            return (command.artifact.gpu,)
+    return ()
+
+
+def mentioned(command: Command) -> tuple[GpuId, ...]:
+    """GPUs whose addresses a command's recipients need."""
+    match command:
+        case StartStage() | Prefetch():
+            return (*recipients(command), *(ref.gpu for ref in command.inputs))
+    return recipients(command)
+
+
+def _failed(command: Fail) -> GenerationFailed:
+    failure = command.failure
+    message = failure.message
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}…"
+    return GenerationFailed(
+        command.request_id, str(failure.stage), failure.error_type, message, command.attempts
+    )

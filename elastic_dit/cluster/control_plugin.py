@@ -1,0 +1,204 @@
+"""The control plane inside the Dask scheduler.
+
+It hears of a worker's death within milliseconds, has an ordered stream to every worker, and lives
+exactly as long as the cluster. It decides nothing itself: what it observes goes as events into
+`elastic_dit.control.controller.Controller`, and the commands that come back are carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+from pydantic import ValidationError
+from tornado.ioloop import PeriodicCallback
+
+from elastic_dit.cluster import futures
+from elastic_dit.cluster.custody import Custody, lost_keys
+from elastic_dit.cluster.desk import RequestDesk
+from elastic_dit.cluster.directory import Hello, Member
+from elastic_dit.cluster.messages import EVENT_OP, HELLO_OP, WELCOME_OP, decode_event
+from elastic_dit.cluster.planning import Planning
+from elastic_dit.cluster.reactor import Reactor
+from elastic_dit.cluster.reports import topic_of
+from elastic_dit.cluster.retirement import announces_retirement, release_actors
+from elastic_dit.cluster.status import status_of
+from elastic_dit.config import Config
+from elastic_dit.errors import ElasticDitError
+from elastic_dit.events import EngineLost
+
+__all__ = ["ControlPlugin"]
+
+logger = logging.getLogger(__name__)
+
+
+class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
+    """Registered on the Dask scheduler under the name ``elastic-dit-control``.
+
+    Parameters
+    ----------
+    config : Config
+        Settings of the deployment; engines get them with their welcome.
+    provisional : bool
+        Whether `config` is only a default, which holds until somebody brings one.
+    clock : callable
+        Seconds on a monotonic clock; must pickle by reference.
+    """
+
+    name = "elastic-dit-control"
+    idempotent = True
+
+    reactor: Reactor
+    desk: RequestDesk
+    planning: Planning
+    custody: Custody
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        provisional: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._provisional = provisional
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<ControlPlugin {getattr(self, 'reactor', 'not started')}>"
+
+    async def start(self, scheduler: Any) -> None:
+        """Open for business. Does not wait, so two registrations at once cannot interleave."""
+        self._scheduler = scheduler
+        self.reactor = Reactor(scheduler, self._config, self._clock)
+        self.desk = RequestDesk(self.reactor)
+        self.planning = Planning(self.reactor)
+        self.custody = Custody(self.reactor)
+        scheduler.handlers.update(
+            elastic_dit_submit=self.desk.submit,
+            elastic_dit_cancel=self.desk.cancel,
+            elastic_dit_outcome=self.desk.outcome,
+            elastic_dit_models=self.desk.models,
+            elastic_dit_status=self.status,
+            elastic_dit_configure=self.configure,
+            elastic_dit_snapshot=self.planning.snapshot,
+            elastic_dit_publish_plan=self.planning.publish,
+            elastic_dit_lease=self.planning.lease,
+        )
+        scheduler.stream_handlers.update({HELLO_OP: self.hello, EVENT_OP: self.event})
+        self._ticking = PeriodicCallback(self._tick, self._config.control.tick_s * 1000)
+        self._ticking.start()
+
+    async def close(self) -> None:
+        """Stop ticking."""
+        self._ticking.stop()
+        self.planning.close()
+
+    # -- calls
+    async def status(self) -> dict[str, Any]:
+        """Requests, queues and GPUs as plain data.
+
+        Returns
+        -------
+        dict
+            See `elastic_dit.cluster.status.status_of`.
+        """
+        return status_of(self.reactor)
+
+    async def configure(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the settings of the first who brings some.
+
+        Returns
+        -------
+        dict
+            ``adopted``: False where others are in force already.
+        """
+        wanted = Config.model_validate(config)
+        if wanted == self.reactor.config:
+            self._provisional = False
+            return {"adopted": True}
+        if not self._provisional or not self.reactor.is_blank:
+            logger.warning("Other settings are in force already; those just brought are ignored")
+            return {"adopted": False}
+        self._provisional = False
+        self.reactor.configure(wanted)
+        self._ticking.callback_time = wanted.control.tick_s * 1000
+        return {"adopted": True}
+
+    # -- streams: an exception here would end the worker's connection
+    def hello(self, worker: str, engine: Mapping[str, Any]) -> None:
+        """An engine introduces itself, once more if it was not answered yet."""
+        try:
+            hello = Hello.read(engine)
+        except ElasticDitError as error:
+            logger.warning("Worker %s: %s", worker, error)
+            return
+        directory = self.reactor.directory
+        member = directory.at(worker)
+        is_known = member is not None and member.hello.instance == hello.instance
+        if member is None or not is_known:
+            for former in (member, directory.named(hello.name)):
+                self._lose(former, "another process took its place")
+            member = directory.join(hello, worker)
+        self._welcome(member)
+        if not is_known:
+            self.reactor.cards.add(hello.models)
+            self.reactor.observe(member.joined())
+            self.planning.membership_changed()
+
+    def event(self, worker: str, event: dict[str, Any]) -> None:
+        """An engine reports."""
+        try:
+            decoded = decode_event(event)
+        except (KeyError, TypeError, ValidationError):
+            logger.exception("Worker %s sent what is not an event: %s", worker, event)
+            return
+        self.reactor.observe(decoded)
+
+    # -- what Dask tells its plug-ins
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002
+        """A worker is gone, for whatever reason."""
+        self.planning.forget(worker)
+        self._lose(self.reactor.directory.at(worker), "its worker left the cluster")
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """A client left; Dask has dropped its keys already."""
+        futures.forget_topic(scheduler, topic_of(client), client)
+
+    def transition(self, key: Any, _start: str, finish: str, *_: Any, **__: Any) -> None:
+        """A key changed state; one that is forgotten may be a request's."""
+        if finish == "forgotten":
+            self.custody.forgotten(key)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Dask says what happens to workers."""
+        if topic == "all":
+            self.custody.lost(lost_keys(msg))
+        elif announces_retirement(msg):
+            self.planning.forget(topic)
+            release_actors(self._scheduler, topic)
+
+    # -- within
+    def _tick(self) -> None:
+        self.reactor.tick()
+        self.planning.tick()
+
+    def _lose(self, member: Member | None, reason: str) -> None:
+        if member is None:
+            return
+        gpu = self.reactor.directory.leave(member.address)
+        if gpu is not None:
+            self.reactor.observe(EngineLost(gpu=gpu, reason=reason))
+            self.planning.membership_changed()
+
+    def _welcome(self, member: Member) -> None:
+        config = self.reactor.config.model_dump(mode="json")
+        welcome = {"op": WELCOME_OP, "gpu": member.gpu, "config": config}
+        self._scheduler.worker_send(member.address, welcome)
+
+    def _to_dict(self, *, exclude: Collection[str] = ()) -> dict[str, Any]:
+        """For Dask's cluster dumps."""
+        return {} if "reactor" in exclude else status_of(self.reactor)

@@ -1,0 +1,158 @@
+"""What clients ask of the control plane: submit, cancel, how far, what is served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elastic_dit.cluster import futures
+from elastic_dit.cluster.intake import Intake
+from elastic_dit.cluster.reactor import Reactor
+from elastic_dit.cluster.refusals import refusals_as_data
+from elastic_dit.cluster.reports import topic_of, write_report
+from elastic_dit.control.requests import RequestRecord
+from elastic_dit.errors import ClusterError, ElasticDitError, InvalidRequest, NotReady
+from elastic_dit.events import CancelRequested, RequestAccepted
+from elastic_dit.request import GenerationRequest
+
+__all__ = ["RequestDesk"]
+
+_COUNT_TIMEOUT_S = 10.0
+"""Longest wait for one engine to count a prompt's tokens; then another one is asked."""
+
+
+class RequestDesk:
+    """Answers clients' calls. Refusals travel as plain data and are raised at the client.
+
+    Parameters
+    ----------
+    reactor : Reactor
+    """
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._intake = Intake(reactor.cards, self._count_tokens)
+
+    def __repr__(self) -> str:
+        return f"<RequestDesk {self._intake}>"
+
+    @refusals_as_data
+    async def submit(
+        self, submissions: Sequence[Mapping[str, Any]], client: str, ready_timeout_s: float
+    ) -> dict[str, Any]:
+        """Take requests in, all of them or none.
+
+        Parameters
+        ----------
+        submissions : sequence of mapping
+            Fields of `GenerationRequest`, ``request_id`` and ``prompt`` at least.
+        client : str
+            Id of the Dask client that will hold the futures.
+        ready_timeout_s : float
+            Longest wait for the first engine, seconds.
+
+        Returns
+        -------
+        dict
+            ``accepted``: for each its whole ``request`` and how it stands, ``report``.
+        """
+        requests = await _all_or_first_error(
+            self._intake.read(options, ready_timeout_s) for options in submissions
+        )
+        if client not in self._reactor.scheduler.clients:
+            raise ClusterError(f"client {client} left while its request was checked")
+        taken: list[GenerationRequest] = []
+        try:
+            for options, request in zip(submissions, requests, strict=True):
+                taken.append(self._take(options, request, client))
+        except ElasticDitError:
+            for request in taken:
+                await self.cancel(request.request_id, client, "its batch was refused")
+            raise
+        return {"accepted": [self._receipt(request) for request in taken]}
+
+    async def cancel(self, request_id: str, client: str | None, reason: str) -> dict[str, Any]:
+        """Stop a request for one client, for all of them if `client` is None.
+
+        Returns
+        -------
+        dict
+            ``cancelled``: False where the request had ended, or was not known.
+        """
+        if request_id not in self._reactor.controller.table.live:
+            return {"cancelled": False}
+        scheduler = self._reactor.scheduler
+        others = set(futures.wanted_by(scheduler, request_id)) - {client}
+        if client is not None and others:
+            futures.let_go(scheduler, request_id, client)
+        else:
+            self._reactor.observe(CancelRequested(request_id=request_id, reason=reason))
+        return {"cancelled": True}
+
+    async def outcome(self, request_id: str) -> dict[str, Any]:
+        """How a request stands or ended (see `reports`); empty if it is not known."""
+        report = self._reactor.report(request_id)
+        return {} if report is None else write_report(report)
+
+    async def models(self) -> dict[str, Any]:
+        """``models``: cards of the models served, the default first."""
+        return {"models": [card.model_dump(mode="json") for card in self._reactor.cards.cards]}
+
+    def _take(
+        self, options: Mapping[str, Any], request: GenerationRequest, client: str
+    ) -> GenerationRequest:
+        """Let one request in, or join the client to the one that is here."""
+        controller, scheduler = self._reactor.controller, self._reactor.scheduler
+        key = request.request_id
+        known = controller.table.get(key)
+        if known is None and futures.is_expected(scheduler, key):
+            raise InvalidRequest("request_id", key, "not the name of a Dask task")
+        if known is not None and options.get("seed") is None:
+            # What was drawn for the first submission holds for its repetition.
+            request = request.model_copy(update={"seed": known.request.seed})
+        is_new = controller.admit(request, self._reactor.clock())
+        is_new = is_new or self._is_spent(known)
+        futures.expect(scheduler, key, client)
+        scheduler.subscribe_topic(topic_of(client), client)
+        if is_new:
+            self._reactor.observe(RequestAccepted(request=request))
+        return request
+
+    def _is_spent(self, known: RequestRecord | None) -> bool:
+        """Whether a request ended and nobody holds its result any more: then it runs again."""
+        return (
+            known is not None
+            and known.phase.is_terminal
+            and not futures.is_expected(self._reactor.scheduler, known.request_id)
+        )
+
+    def _receipt(self, request: GenerationRequest) -> dict[str, Any]:
+        report = self._reactor.report(request.request_id)
+        return {
+            "request": request.model_dump(mode="json"),
+            "report": {} if report is None else write_report(report),
+        }
+
+    async def _count_tokens(self, model: str, text: str) -> int:
+        for member in self._reactor.directory.members:
+            if model not in {card.name for card in member.hello.models}:
+                continue
+            try:
+                async with asyncio.timeout(_COUNT_TIMEOUT_S):
+                    engine = self._reactor.scheduler.rpc(member.address)
+                    answer = await engine.elastic_dit_count_tokens(model=model, text=text)
+            except (OSError, TimeoutError):
+                continue
+            if isinstance(answer, int):
+                return answer
+        raise NotReady(f"no engine of model {model!r} is there to read the prompt: try again soon")
+
+
+async def _all_or_first_error(work: Any) -> list[GenerationRequest]:
+    """Run all to their end; results in order, or the first error."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if isinstance(outcome, GenerationRequest)]

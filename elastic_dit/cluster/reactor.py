@@ -1,0 +1,198 @@
+"""Events in, commands out: the controller between what Dask tells and what Dask shall do."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from elastic_dit.cluster import futures
+from elastic_dit.cluster.cards import CardBoard
+from elastic_dit.cluster.carrier import CommandCarrier
+from elastic_dit.cluster.directory import Directory
+from elastic_dit.cluster.feed import ProgressFeed
+from elastic_dit.cluster.reports import Outcome, Report, topic_of, write_report
+from elastic_dit.config import Config
+from elastic_dit.control.controller import Controller
+from elastic_dit.control.requests import RequestRecord
+from elastic_dit.errors import GenerationFailed
+from elastic_dit.events import (
+    Cancelled,
+    CancelRequested,
+    Command,
+    Complete,
+    Event,
+    Fail,
+    ResultLost,
+    StageDone,
+    Tick,
+)
+from elastic_dit.request import Stage
+
+__all__ = ["Reactor"]
+
+logger = logging.getLogger(__name__)
+
+
+class Reactor:
+    """Feeds the controller, carries its commands out, and tells clients how far they are.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    config : Config
+    clock : callable
+        Seconds on a monotonic clock.
+
+    Attributes
+    ----------
+    controller : Controller
+    directory : Directory
+    cards : CardBoard
+    """
+
+    def __init__(self, scheduler: Any, config: Config, clock: Callable[[], float]) -> None:
+        self.scheduler = scheduler
+        self.clock = clock
+        self._clock_to_wall = time.time() - clock()
+        self.cards = CardBoard()
+        self.configure(config)
+
+    def __repr__(self) -> str:
+        return f"<Reactor {self.controller!r} {self.directory!r}>"
+
+    def configure(self, config: Config) -> None:
+        """Start anew with other settings; only while there is neither engine nor request."""
+        self.config = config
+        self.cards.configured = tuple(model.name for model in config.models)
+        self.directory = Directory(config.control.slots_per_node)
+        self.controller = Controller(config.control)
+        self.carrier = CommandCarrier(self.scheduler, self.directory)
+        self.feed = ProgressFeed(self._send, config.control.progress_interval_s)
+        self._held_back: dict[str, None] = {}
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has neither engines nor requests."""
+        return not self.directory and not self.controller.table.live
+
+    # -- events
+    def observe(self, event: Event) -> None:
+        """Let the controller react to an event. Never raises: one bad message ends one request."""
+        events = deque([event])
+        while events:
+            event = events.popleft()
+            commands = self._handle(event)
+            for command in commands:
+                try:
+                    events.extend(self._carry(command))
+                except Exception as error:
+                    logger.exception("Cannot carry out %s", command)
+                    self._break(request_id_of(command), error)
+            self._free_unwanted(event, commands)
+        self._tell_progress()
+
+    def tick(self) -> None:
+        """Let time pass: deadlines, and places in line."""
+        self.observe(Tick())
+        if self.controller.table.live:
+            # Dask sees no task running; without this an idle timeout would end the cluster.
+            self.scheduler.idle_since = None
+        for queue in self.controller.table.queues.values():
+            for place, record in enumerate(queue):
+                if self.feed.has_moved(record.request_id, place):
+                    self._offer(record)
+
+    def _handle(self, event: Event) -> list[Command]:
+        try:
+            return self.controller.handle(event, self.clock())
+        except Exception as error:
+            logger.exception("The controller cannot handle %s", event)
+            self._break(request_id_of(event), error)
+            if isinstance(event, CancelRequested) or request_id_of(event) is None:
+                return []
+            reason = f"internal error: {type(error).__name__}: {error}"
+            return self._handle(
+                CancelRequested(request_id=str(request_id_of(event)), reason=reason)
+            )
+
+    def _carry(self, command: Command) -> Iterator[Event]:
+        if isinstance(command, Complete) and not self.carrier.holds(command.result):
+            yield ResultLost(request_id=command.request_id)
+            return
+        if isinstance(command, Complete | Fail | Cancelled):
+            self._tell_end(command.request_id)
+        self.carrier.carry(command)
+
+    def _free_unwanted(self, event: Event, commands: list[Command]) -> None:
+        """A decoder puts its result on its worker before it says so; not every result is taken."""
+        if not isinstance(event, StageDone) or event.stage is not Stage.DECODER:
+            return
+        if not any(isinstance(command, Complete) for command in commands):
+            self.carrier.free(event.output)
+
+    def _break(self, request_id: str | None, error: Exception) -> None:
+        if request_id is not None:
+            failed = GenerationFailed(request_id, "control", type(error).__name__, str(error))
+            futures.fail(self.scheduler, request_id, failed)
+
+    # -- reports
+    def report(self, request_id: str) -> Report | None:
+        """Where a request stands; None if it is not known, or no longer."""
+        record = self.controller.table.get(request_id)
+        if record is None:
+            return None
+        now = self.clock()
+        progress = self.controller.progress(request_id, now, at=now + self._clock_to_wall)
+        return None if progress is None else Report(progress=progress, outcome=_outcome(record))
+
+    def _tell_progress(self) -> None:
+        now = self.clock()
+        for request_id in (*self._held_back, *self.controller.take_changed()):
+            record = self.controller.table.live.get(request_id)
+            if record is None:
+                self._held_back.pop(request_id, None)
+            elif self.feed.is_due(request_id, (record.phase, record.attempt), now):
+                self._held_back.pop(request_id, None)
+                self._offer(record)
+            else:
+                self._held_back[request_id] = None
+
+    def _offer(self, record: RequestRecord) -> None:
+        report = self.report(record.request_id)
+        if report is not None:
+            clients = futures.wanted_by(self.scheduler, record.request_id)
+            self.feed.offer(report.progress, clients, self.clock())
+
+    def _tell_end(self, request_id: str) -> None:
+        report = self.report(request_id)
+        if report is not None and report.outcome is not None:
+            clients = futures.wanted_by(self.scheduler, request_id)
+            self.feed.end(report.progress, report.outcome, clients)
+
+    def _send(self, report: Report, clients: Iterable[str]) -> None:
+        wire = write_report(report)
+        for client in clients:
+            self.scheduler.log_event(topic_of(client), wire)
+
+
+def request_id_of(message: Event | Command) -> str | None:
+    """The request an event or a command is about, if it is about one."""
+    request = getattr(message, "request", None)
+    found = getattr(message, "request_id", None) if request is None else request.request_id
+    return None if found is None else str(found)
+
+
+def _outcome(record: RequestRecord) -> Outcome | None:
+    """How a request ended; None while it lives."""
+    if not record.phase.is_terminal:
+        return None
+    return Outcome(
+        request_id=record.request_id,
+        phase=record.phase,
+        records=tuple(record.records),
+        attempts=record.attempt,
+        reason=str(record.failures[-1]) if record.failures else "",
+    )

@@ -1,0 +1,156 @@
+"""The future of one generation."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import CancelledError
+from time import monotonic
+from typing import Any
+
+import distributed
+
+from elastic_dit.cluster.listener import Listener
+from elastic_dit.errors import GenerationCancelled
+from elastic_dit.request import GenerationRequest
+from elastic_dit.results import Image, Video
+from elastic_dit.state import Progress, StageRecord
+
+__all__ = ["GenerationFuture"]
+
+_SILENCE_S = 5.0
+"""Seconds without a report of a running request, after which `progress` asks."""
+
+
+class GenerationFuture(distributed.Future):  # type: ignore[misc]
+    """A video or image to come: a `distributed.Future` that also tells progress.
+
+    Made by `elastic_dit.Client.submit`. It takes part in `distributed.as_completed`, `wait` and
+    ``gather`` as any other. When the last future of a request is gone, in all clients, the
+    request is cancelled, or its result freed.
+
+    On an asynchronous client, ``result``, ``exception`` and ``cancel`` return coroutines, and
+    ``await future`` is the result.
+    """
+
+    def __init__(self, request_id: str, client: distributed.Client, listener: Listener) -> None:
+        self._listener = listener
+        self._watch = listener.watch(request_id)
+        super().__init__(request_id, client)
+
+    def __repr__(self) -> str:
+        phase = "" if self.done() else f", {self._watch.progress.phase}"
+        return f"<GenerationFuture {self.key}: {self.status}{phase}>"
+
+    def __await__(self) -> Generator[Any, None, Video | Image]:
+        return self._result().__await__()
+
+    @property
+    def request(self) -> GenerationRequest:
+        """The request as it runs: model defaults and seed filled in."""
+        if self._watch.request is None:
+            raise RuntimeError(f"{self!r} has not been submitted")
+        return self._watch.request
+
+    @property
+    def records(self) -> tuple[StageRecord, ...]:
+        """Stages that ran, once the request has completed; also in the result."""
+        outcome = self._watch.outcome
+        return () if outcome is None else outcome.records
+
+    def progress(self) -> Progress:
+        """Where the request stands, as last heard; does not block on an asynchronous client.
+
+        Returns
+        -------
+        Progress
+            ``phase``, ``step`` of ``total_steps``, ``eta_s`` (seconds), ``queue_position``.
+        """
+        watch = self._watch
+        silent = monotonic() - watch.heard_at > _SILENCE_S
+        if silent and watch.outcome is None and not self.client.asynchronous:
+            self.client.sync(self._ask)
+        return watch.progress
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the `Video` or `Image`.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Longest wait, seconds.
+
+        Raises
+        ------
+        GenerationFailed
+            With type, message and stage of the error.
+        GenerationCancelled
+            Also a `concurrent.futures.CancelledError`.
+        TimeoutError
+            The request goes on.
+        """
+        return super().result(timeout=timeout)
+
+    def exception(self, timeout: float | None = None, **kwargs: Any) -> Any:
+        """Wait for the end; the error that `result` would raise, or None."""
+        return super().exception(timeout=timeout, **kwargs)
+
+    def cancel(self, reason: str | None = None, msg: str | None = None, **kwargs: Any) -> Any:
+        """Stop the request in whatever phase it is; running work ends within a step.
+
+        Where other clients wait for the same request, only this client's futures are cancelled.
+
+        Parameters
+        ----------
+        reason : str, optional
+            For the log and for `GenerationCancelled`.
+        msg : str, optional
+            Dask's name for more of the same.
+
+        Returns
+        -------
+        bool
+            False where the request had ended before; then nothing changes.
+        """
+        said = ": ".join(text for text in (reason, msg) if text) or "cancelled by its client"
+        return self.client.sync(self._cancel, said, **kwargs)
+
+    async def _result(self, raiseit: bool = True) -> Any:
+        try:
+            value = await super()._result(raiseit=raiseit)
+        except CancelledError as error:
+            raise self._as_cancelled(error) from None
+        if isinstance(value, CancelledError):
+            return self._as_cancelled(value)
+        if isinstance(value, Video | Image):
+            return value.with_records(await self._all_records())
+        return value
+
+    async def _exception(self) -> Exception | None:
+        error: Exception | None = await super()._exception()
+        if error is None and self.cancelled():
+            return self._as_cancelled(self._state.exception)
+        return error
+
+    async def _cancel(self, reason: str) -> bool:
+        if self.done():
+            return False
+        accepted = await self._listener.cancel(self.key, reason)
+        if accepted:
+            await self.client.cancel([self], asynchronous=True, reason=reason)
+        return accepted
+
+    async def _all_records(self) -> tuple[StageRecord, ...]:
+        if self._watch.outcome is None:
+            await self._ask()
+        return self.records
+
+    async def _ask(self) -> None:
+        report = await self._listener.ask(self.key)
+        if report is not None:
+            self._watch.hear(report)
+
+    def _as_cancelled(self, error: BaseException) -> GenerationCancelled:
+        if isinstance(error, GenerationCancelled):
+            return error
+        reason = getattr(error, "reason", None) or str(error)
+        return GenerationCancelled(self.key, reason)

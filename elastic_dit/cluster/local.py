@@ -1,0 +1,208 @@
+"""A whole cluster on this machine: scheduler, control plane, engines."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Awaitable
+from multiprocessing import resource_tracker
+from typing import Any
+
+import dask
+from distributed import Scheduler, Security, SpecCluster, Status
+from distributed.utils import NoOpAwaitable
+
+from elastic_dit.cluster.devices import Device, find_devices
+from elastic_dit.cluster.processes import worker_processes
+from elastic_dit.cluster.workers import CONTROL_SUFFIX, control_worker_spec, worker_spec
+from elastic_dit.config import Config
+
+__all__ = ["LocalElasticCluster"]
+
+_LOST_WORKER_TIMEOUT = "300s"
+"""How long a nanny may take to bring back a worker before Dask's cluster class gives up on it.
+
+Dask's own 15 s are less than a start with torch's imports takes on a busy machine.
+"""
+
+
+class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
+    """Scheduler in this process, one worker process per GPU, all on the loopback interface.
+
+    Parameters
+    ----------
+    virtual_gpus : int
+        Serve from CPUs as if there were so many GPUs.
+    devices : str, optional
+        Real GPUs like ``0,1,2`` instead; all by default.
+    config : Config, optional
+    name : str
+        Workers are called ``NAME-0``, ``NAME-1`` … and ``NAME-control``.
+    host : str
+        Interface to listen on. Whoever reaches a Dask port may run code there.
+    port : int
+        Of the scheduler, 0 for any.
+    security : distributed.Security, optional
+        For TLS; `Security.temporary()` makes certificates for the cluster's life.
+    dashboard_address : str, optional
+        Where Dask's dashboard listens, None for none.
+    control_worker : bool
+        Whether to start the worker that hosts the scheduler actor.
+    silence_logs : int or False
+        Level below which Dask logs nothing.
+    asynchronous : bool
+        For use within an event loop.
+    **options
+        Passed on to each `distributed.Nanny`.
+
+    Raises
+    ------
+    ConfigError
+        Where there is no such GPU.
+
+    Examples
+    --------
+    >>> from elastic_dit.cluster.local import LocalElasticCluster
+    >>> with LocalElasticCluster(virtual_gpus=3) as cluster:  # doctest: +SKIP
+    ...     print(cluster.scheduler_address)
+    tcp://127.0.0.1:40123
+
+    Notes
+    -----
+    `scale` counts GPUs; the control worker stays until the cluster closes.
+    """
+
+    def __init__(
+        self,
+        *,
+        virtual_gpus: int = 0,
+        devices: str | None = None,
+        config: Config | None = None,
+        name: str = "local",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        security: Security | None = None,
+        dashboard_address: str | None = "127.0.0.1:8787",
+        control_worker: bool = True,
+        silence_logs: int | bool = logging.WARNING,
+        asynchronous: bool = False,
+        **options: Any,
+    ) -> None:
+        self.config = config or Config()
+        self._devices = find_devices(devices, virtual_gpus)
+        self._worker_name = name
+        shared = {
+            "host": host,
+            "protocol": "tls://" if security and security.require_encryption else "tcp://",
+            "security": security,
+        }
+        self._options = {"silence_logs": silence_logs, "dashboard": False, **shared, **options}
+        scheduler = {
+            "cls": Scheduler,
+            "options": {
+                **shared,
+                "port": port,
+                "dashboard": dashboard_address is not None,
+                "dashboard_address": dashboard_address,
+            },
+        }
+        workers = self._spec(self._devices)
+        if control_worker:
+            workers.update(control_worker_spec(name, **self._options))
+        self._processes = contextlib.ExitStack()
+        self._processes.enter_context(
+            dask.config.set({"distributed.deploy.lost-worker-timeout": _LOST_WORKER_TIMEOUT})
+        )
+        self._processes.enter_context(worker_processes(self._devices, self.config))
+        try:
+            super().__init__(
+                workers=workers,
+                scheduler=scheduler,
+                asynchronous=asynchronous,
+                security=security,
+                silence_logs=silence_logs,
+                name=name,
+            )
+        except BaseException:
+            # Ctrl-C may come here too, and nobody holds the object yet to close it.
+            self._processes.close()
+            if not asynchronous:
+                self.close(timeout=_CLOSE_TIMEOUT_S)
+            raise
+
+    def __repr__(self) -> str:
+        address = self.scheduler_address if self.scheduler else "not started"
+        return f"<LocalElasticCluster {self._worker_name}: {self.gpus} GPUs, {address}>"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs it has or is starting."""
+        return len(self._engine_names())
+
+    def scale(self, n: int = 0, memory: Any = None, cores: Any = None) -> Awaitable[None] | None:
+        """Start or stop virtual GPUs until there are `n`.
+
+        Raises
+        ------
+        ConfigError
+            Where a real GPU is asked for that the machine does not have.
+        """
+        del memory, cores  # part of Dask's signature; a GPU has one size
+        if self.status in (Status.closing, Status.closed, Status.failed):
+            self.worker_spec.clear()
+        else:
+            self._scale_to(n)
+        self.loop.add_callback(self._correct_state)
+        return NoOpAwaitable() if self.asynchronous else None
+
+    def _scale_to(self, n: int) -> None:
+        names = self._engine_names()
+        for name in names[n:]:
+            del self.worker_spec[name]
+        if len(names) < n:
+            missing = [device for device in self._first(n) if self._name(device) not in names]
+            self.worker_spec.update(self._spec(missing))
+
+    def _first(self, n: int) -> tuple[Device, ...]:
+        if n > len(self._devices):
+            virtual = n if all(device.is_virtual for device in self._devices) else 0
+            self._devices = find_devices(None, virtual)
+        return self._devices[:n]
+
+    def _spec(self, devices: Any) -> dict[str, Any]:
+        return worker_spec(
+            devices,
+            name=self._worker_name,
+            config=self.config,
+            control_worker=False,
+            **self._options,
+        )
+
+    def _name(self, device: Device) -> str:
+        return f"{self._worker_name}-{device.index}"
+
+    def _engine_names(self) -> list[str]:
+        return [name for name in self.worker_spec if not name.endswith(CONTROL_SUFFIX)]
+
+    async def _start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            # Threads and processes started from this loop inherit the mask: Ctrl-C in a terminal
+            # is then heard by the main thread alone, which closes the cluster in good order.
+            resource_tracker.ensure_running()  # its start would unblock the signal again
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        await super()._start()
+        from elastic_dit.cluster.bootstrap import install_control
+
+        await install_control(self.scheduler_comm, self.config)
+
+    async def _close(self) -> None:
+        try:
+            await super()._close()
+        finally:
+            self._processes.close()
+
+
+_CLOSE_TIMEOUT_S = 30.0
+"""Longest orderly end of a cluster whose start was interrupted, seconds."""

@@ -12,6 +12,8 @@
     ├── GenerationCancelled         an accepted request was cancelled   (also CancelledError)
     ├── ModelLoadError              a stage of a model could not be loaded
     ├── UnsupportedModel            a folder of no known family, or a part of one we cannot run
+    │   └── UnsupportedParallelism  a degree of parallelism that would give wrong results
+    ├── GroupBroken                 a member of a group died, hung or left it
     ├── TransferError               tensors did not arrive
     │   ├── ArtifactGone            the producer no longer holds them
     │   └── DigestMismatch          they arrived damaged
@@ -38,6 +40,7 @@ __all__ = [
     "ElasticDitError",
     "GenerationCancelled",
     "GenerationFailed",
+    "GroupBroken",
     "InvalidRequest",
     "ModelLoadError",
     "NotReady",
@@ -47,6 +50,7 @@ __all__ = [
     "TransferError",
     "UnknownModel",
     "UnsupportedModel",
+    "UnsupportedParallelism",
 ]
 
 
@@ -198,6 +202,22 @@ class ModelLoadError(ElasticDitError):
 
 class UnsupportedModel(ElasticDitError):
     """The folder holds a pipeline of no known family, or the family lacks what was asked."""
+
+
+class UnsupportedParallelism(UnsupportedModel):
+    """A model, request and degree of parallelism that together would give wrong results."""
+
+
+class GroupBroken(ElasticDitError):
+    """A group of GPUs can no longer be used: a member died, hung, left, or never came."""
+
+    def __init__(self, group: str, cause: str) -> None:
+        super().__init__(group, cause)
+        self.group = group
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"group {self.group}: {self.cause}"
 
 
 class TransferError(ElasticDitError):

@@ -17,6 +17,8 @@ EXAMPLES = [
     errors.GenerationCancelled("r1"),
     errors.ModelLoadError("shapes", "decoder", "header too large"),
     errors.UnsupportedModel("no family"),
+    errors.UnsupportedParallelism("3 heads over 4 GPUs"),
+    errors.GroupBroken("0,1 epoch 3", "GPU 1 was lost"),
     errors.ArtifactGone("r1/dit"),
     errors.DigestMismatch("r1/dit"),
     errors.SchedulerUnreachable("tcp://127.0.0.1:1"),

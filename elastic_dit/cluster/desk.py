@@ -111,8 +111,9 @@ class RequestDesk:
         if known is not None and options.get("seed") is None:
             # What was drawn for the first submission holds for its repetition.
             request = request.model_copy(update={"seed": known.request.seed})
+        if self._is_spent(known):
+            controller.forget(key)
         is_new = controller.admit(request, self._reactor.clock())
-        is_new = is_new or self._is_spent(known)
         futures.expect(scheduler, key, client)
         scheduler.subscribe_topic(topic_of(client), client)
         if is_new:

@@ -135,6 +135,10 @@ class Controller:
         """
         return self._admission.admit(request, now)
 
+    def forget(self, request_id: str) -> None:
+        """Forget a request that has ended: its id may be used anew. A live one is kept."""
+        self.table.forget(request_id)
+
     def handle(self, event: events.Event, now: float) -> list[events.Command]:
         """Take note of an event and decide.
 

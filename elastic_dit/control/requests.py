@@ -291,6 +291,10 @@ class RequestTable:
         if len(self._finished) > self._finished_kept:
             self._finished.popitem(last=False)
 
+    def forget(self, request_id: str) -> None:
+        """Drop the record of a finished request, if there is one."""
+        self._finished.pop(request_id, None)
+
     def reopen(self, record: RequestRecord) -> None:
         """A completed request lost its result and is live again."""
         del self._finished[record.request_id]

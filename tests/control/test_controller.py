@@ -6,7 +6,7 @@ from elastic_dit import events
 from elastic_dit.request import Stage
 from elastic_dit.state import Phase
 
-from .bench import Bench, kinds, only
+from .bench import Bench, kinds, make_request, only
 
 
 def test_one_request_on_one_gpu_goes_through_its_three_stages() -> None:
@@ -129,3 +129,17 @@ def test_changed_names_each_request_once() -> None:
     bench.done("a")
     bench.step("a", 1)
     assert bench.controller.take_changed() == ("a",)
+
+
+def test_a_forgotten_id_can_be_used_anew() -> None:
+    bench = Bench()
+    bench.submit("r")
+    bench.controller.forget("r")
+    assert "r" in bench.controller.table.live, "a live request is not forgotten"
+
+    bench.do(events.CancelRequested(request_id="r", reason="test"))
+    assert not bench.controller.admit(make_request("r"), bench.now)
+    bench.controller.forget("r")
+    assert bench.controller.admit(make_request("r"), bench.now)
+    bench.submit("r")
+    assert bench.controller.table.live["r"].accepted_at == bench.now

@@ -98,14 +98,21 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
             "protocol": "tls://" if security and security.require_encryption else "tcp://",
             "security": security,
         }
-        self._options = {"silence_logs": silence_logs, "dashboard": False, **shared, **options}
+        self._options = {
+            "silence_logs": silence_logs,
+            "dashboard": False,
+            "dashboard_address": f"{host}:0",
+            **shared,
+            **options,
+        }
         scheduler = {
             "cls": Scheduler,
             "options": {
                 **shared,
                 "port": port,
                 "dashboard": dashboard_address is not None,
-                "dashboard_address": dashboard_address,
+                # Without a dashboard there is still a page of health and metrics: on any free port.
+                "dashboard_address": dashboard_address or f"{host}:0",
             },
         }
         workers = self._spec(self._devices)

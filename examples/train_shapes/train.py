@@ -108,7 +108,14 @@ def _train_transformer(arguments: argparse.Namespace) -> None:
     from diffusers import AutoencoderKLWan
     from transformer import Plan, Trainer
 
-    plan = Plan(arguments.steps, arguments.hold, arguments.save_every, arguments.seed)
+    plan = Plan(
+        arguments.steps,
+        arguments.hold,
+        arguments.save_every,
+        arguments.seed,
+        arguments.evaluated,
+        minutes=arguments.minutes,
+    )
     if arguments.smoke:
         kinds = tuple(replace(k, batch=SMOKE_BATCH, pool=SMOKE_POOL) for k in plan.kinds[:1])
         plan = replace(plan, evaluated=SMOKE_BATCH, kinds=kinds)

@@ -68,6 +68,9 @@ class Plan:
         Clips of each geometry in a quality report; 0 for none.
     kinds : tuple of Kind
         Geometries to train on.
+    minutes : float, optional
+        Ends this run after so long and lets the learning rate follow the clock instead of the
+        steps: for machines whose speed nobody knows beforehand.
     """
 
     steps: int
@@ -76,6 +79,13 @@ class Plan:
     seed: int = 0
     evaluated: int = 24
     kinds: tuple[Kind, ...] = KINDS
+    minutes: float | None = None
+
+    def progress(self, steps: int, seconds: float) -> float:
+        """Share of the training done, 1 at its end, after steps in all and seconds of this run."""
+        by_clock = seconds / (60 * self.minutes) if self.minutes else 0.0
+        by_steps = steps / self.steps if steps >= self.steps or not self.minutes else 0.0
+        return max(by_clock, by_steps)
 
 
 class Trainer:
@@ -157,14 +167,14 @@ class Trainer:
         pool = LatentPool(self.autoencoder, plan.kinds, rng)
         losses: dict[str, list[float]] = defaultdict(list)
         began = time.monotonic()
-        while self.done < plan.steps:
+        while (progress := plan.progress(self.done, time.monotonic() - began)) < 1:
             kind = rng.choices(plan.kinds, [kind.share for kind in plan.kinds])[0]
             if self.done % REFRESH_EVERY == 0:
                 pool.refresh(kind, max(1, kind.batch // REFRESHED_SHARE))
             loss = self._loss(kind, pool, rng)
             warm_up = min(1.0, (self.done - first + 1) / WARM_UP_STEPS)
-            rate = hold_then_cosine(self.done / plan.steps, plan.hold)
-            self.optimisers.step(loss, warm_up * rate)
+            rate = warm_up * hold_then_cosine(progress, plan.hold)
+            self.optimisers.step(loss, rate)
             self.average.update()
             self.done += 1
             losses[f"{kind.num_frames}x{kind.size}"].append(loss.item())
@@ -173,9 +183,12 @@ class Trainer:
                 elapsed = time.monotonic() - began
                 print(f"step {self.done}, {elapsed:.0f} s, rate {rate:.2f}:", *means, flush=True)
                 losses.clear()
-            if self.done % plan.save_every == 0 or self.done == plan.steps:
+            if self.done % plan.save_every == 0:
                 self.save()
                 self._report()
+        if self.done % plan.save_every:
+            self.save()
+            self._report()
 
     def _loss(self, kind: Kind, pool: LatentPool, rng: random.Random) -> torch.Tensor:
         scenes, latents = pool.draw(kind)

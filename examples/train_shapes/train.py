@@ -65,6 +65,10 @@ def _arguments() -> argparse.Namespace:
         "--phase-steps", type=int, help="of an autoencoder phase; its own if left out"
     )
     parser.add_argument(
+        "--minutes", type=float, help="end the transformer's run after so long, whatever --steps"
+    )
+    parser.add_argument("--evaluated", type=int, default=24, help="clips in each quality report")
+    parser.add_argument(
         "--autoencoder", type=Path, help="a trained one to use in place of OUTPUT/autoencoder"
     )
     parser.add_argument("--resume", type=Path, help="go on from this transformer checkpoint")

@@ -132,9 +132,15 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
             "frames": to_serialize(list(encoded.frames)),
         }
 
-    async def count_tokens(self, model: str, text: str) -> int | dict[str, str]:
-        """Tokens of a text; where the model is not known, its error as a mapping."""
-        return await self.runner.count_tokens(model, text)
+    async def count_tokens(self, model: str, text: str) -> int:
+        """Tokens of a text by the model's own tokenizer.
+
+        Raises
+        ------
+        UnknownModel
+            Where this engine does not serve it; Dask carries the error to the caller.
+        """
+        return await self.runner.host.count_tokens(model, text)
 
     async def inspect(self) -> dict[str, Any]:
         """What the engine is, holds, keeps and has queued, as plain data."""
@@ -181,7 +187,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         return answer.get("result") is True
 
     def _hello(self) -> dict[str, Any]:
-        described = self.runner.describe()
+        described = self.runner.host.describe()
         return {
             "name": str(self._worker.name),
             "node": self._node,

@@ -7,23 +7,30 @@ What a family outside this list needs besides is imported by each engine that se
 from __future__ import annotations
 
 import gc
+from importlib import import_module
 
-import diffusers.guiders
-import diffusers.models.autoencoders.autoencoder_kl_wan
-import diffusers.models.transformers.transformer_wan
-import diffusers.modular_pipelines.wan.modular_blocks_wan
-import diffusers.pipelines.wan.pipeline_wan
-import transformers.models.auto.modeling_auto
-import transformers.models.auto.tokenization_auto
-import transformers.models.umt5.modeling_umt5
+from elastic_dit.engine.loading import quiet_libraries
 
-import elastic_dit.cluster.engine_plugin
-import elastic_dit.engine.torch_engine
-import elastic_dit.results
+__all__ = ["MODULES"]
 
-__all__: list[str] = []
+MODULES = (
+    "elastic_dit.cluster.engine_plugin",
+    "elastic_dit.engine.torch_engine",
+    "elastic_dit.results",
+    "diffusers.guiders",
+    "diffusers.models.autoencoders.autoencoder_kl_wan",
+    "diffusers.models.transformers.transformer_wan",
+    "diffusers.modular_pipelines.wan.modular_blocks_wan",
+    "diffusers.pipelines.wan.pipeline_wan",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.umt5.modeling_umt5",
+)
+"""Imported in this order."""
 
-del diffusers, transformers, elastic_dit
+quiet_libraries()
+for _name in MODULES:
+    import_module(_name)
 
 # What was made so far stays as it is: the collector of a forked process must not touch (and so
 # copy) the pages it shares.

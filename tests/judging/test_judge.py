@@ -1,6 +1,8 @@
 """The judge: right on ground truth, steady under noise, and not to be fooled."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -141,3 +143,11 @@ def test_more_verdicts_than_scenes_are_refused() -> None:
     verdict = judge(render(Scene("red", "circle"), 1, 48))
     with pytest.raises(ValueError, match="zip"):
         tally([verdict, verdict], [Scene("red", "circle")])
+
+
+def test_judging_needs_neither_torch_nor_dask() -> None:
+    code = (
+        "import sys, elastic_dit.judging, elastic_dit.models; "
+        "sys.exit(' '.join({'torch', 'dask', 'distributed', 'diffusers'} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

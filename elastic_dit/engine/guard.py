@@ -16,9 +16,9 @@ __all__ = ["AbortGuard"]
 class AbortGuard:
     """Asks the context before each block of the watched models.
 
-    A block is a member of a module list, or a direct child of the model or of its encoder and
-    decoder: what takes milliseconds to run. A VAE that decodes one latent frame at a time thus
-    stops between frames, a transformer between layers. The check costs about a microsecond.
+    A block is a member of one of the model's outermost module lists, such as a transformer's
+    layer: what takes milliseconds to run. A VAE that decodes one latent frame at a time thus
+    stops within a frame. A check costs some microseconds, so single operations are not guarded.
 
     Parameters
     ----------
@@ -63,10 +63,6 @@ class AbortGuard:
 
 
 def _blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    yield from model.children()
-    for module in model.modules():
-        if isinstance(module, torch.nn.ModuleList):
-            yield from module
-    for part in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
-        if isinstance(part, torch.nn.Module):
-            yield from part.children()
+    """Members of the module lists that lie in no other list."""
+    for child in model.children():
+        yield from child if isinstance(child, torch.nn.ModuleList) else _blocks(child)

@@ -35,4 +35,5 @@ def config_stub(folder: ModelFolder, name: str, dtype: torch.dtype) -> Any:
         return None
     with torch.device("meta"):
         stub = getattr(diffusers, entry[1]).from_config(folder.config(name))
-    return stub.to(dtype).eval()
+    # the class's own ``to`` warns about parameters that stay in float32; these have no values
+    return torch.nn.Module.to(stub, dtype).eval()

@@ -266,7 +266,12 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
-    """Change the group of a running DiT stage at its next step boundary (promotion, demotion)."""
+    """Change the group of a running DiT stage at its next step boundary (promotion, demotion).
+
+    `epoch` is the coming one: the first message that carries it confirms the change. An engine
+    that has left the stage at its end ignores it; one that joins in vain is told by `Abort`.
+    After a member was lost it orders the survivors to carry on from the last boundary.
+    """
 
     request_id: str
     attempt: int
@@ -288,7 +293,12 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """Stop a running stage as soon as possible and forget what it has."""
+    """Stop a running stage as soon as possible and forget what it has.
+
+    Always answered under the same fence: with `StageAborted`, also by an engine that has nothing
+    of it, unless the stage's own end is on its way already. It means older epochs of the same
+    attempt too.
+    """
 
     request_id: str
     attempt: int
@@ -299,7 +309,10 @@ class Abort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """An artifact is no longer needed: its holder drops it."""
+    """An artifact is no longer needed: its holder, ``artifact.gpu``, drops it.
+
+    Where that is not the producer, it is a copy made by `Prefetch` that will not be used there.
+    """
 
     artifact: ArtifactRef
 

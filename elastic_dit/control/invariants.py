@@ -25,7 +25,8 @@ def check_invariants(table: RequestTable, pool: GpuPool, groups: GroupTable) -> 
     waiting = sum(len(queue) for queue in table.queues.values())
     assert waiting == table.waiting, (waiting, table.waiting)
     for record in table.finished.values():
-        assert record.phase.is_terminal and record.group is None, record
+        assert record.phase.is_terminal, record
+        assert record.group is None, record
         assert not list(record.held()), record
 
 
@@ -39,7 +40,8 @@ def _check_groups(table: RequestTable, pool: GpuPool, groups: GroupTable) -> Non
         for gpu in group.held:
             assert gpu not in taken, (group, taken[gpu])
             taken[gpu] = group
-            assert gpu in pool and pool[gpu].group is group, (gpu, group)
+            assert gpu in pool, (gpu, group)
+            assert pool[gpu].group is group, (gpu, group)
         record = table.live.get(group.request_id)
         works = record is not None and record.group is group
         assert works or group.state is GroupState.ABORTING, group

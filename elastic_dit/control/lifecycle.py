@@ -217,6 +217,7 @@ class Lifecycle:
         lost = self._pool[gpu]
         for request_id in tuple(lost.prepared):
             self._orders.unprepare(self._table.live[request_id], used_on=(gpu,))
+        lost.draining.clear()  # nothing is dropped there any more
         group = lost.group
         worked = group is not None and (gpu in group.gpus or gpu in group.target)
         if group is not None:
@@ -276,13 +277,17 @@ class Lifecycle:
         record.group = None
 
     def free_members(self, group: Group, gpus: tuple[GpuId, ...], now: float) -> None:
-        """Some GPUs left a group; a group that works keeps at least its master."""
+        """Some GPUs left a group; a group that works keeps at least its master.
+
+        One that has been told to be in the coming group too is not free: it may wait for that.
+        """
         leaving = group.held.intersection(gpus)
         if group.state is not GroupState.ABORTING:
             leaving -= {group.master}
         if leaving.intersection(group.gpus):
             self._close_segment(group, now)
-        self._groups.free(group, sorted(leaving), now)
+        group.gpus = tuple(gpu for gpu in group.gpus if gpu not in leaving)
+        self._groups.free(group, sorted(leaving.difference(group.target)), now)
 
     def _close_segment(self, group: Group, now: float, seconds: float | None = None) -> None:
         """Put the group's work since its last change on the request's timeline."""

@@ -20,7 +20,7 @@ def take_snapshot(
     running: dict[StageKey, int] = {}
     for gpu in pool:
         group = gpu.group
-        if group is not None and group.gpus[0] == gpu.gpu:
+        if group is not None and group.gpus[:1] == (gpu.gpu,):
             running[group.key] = running.get(group.key, 0) + 1
     queues = table.queues
     return ClusterSnapshot(

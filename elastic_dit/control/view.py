@@ -209,7 +209,7 @@ class ClusterView:
         """Groups that do useful work, by master; those being aborted are not among them."""
         for gpu in self._pool:
             group = gpu.group
-            if group is None or group.gpus[0] != gpu.gpu or group.state is GroupState.ABORTING:
+            if group is None or group.state is GroupState.ABORTING or group.master != gpu.gpu:
                 continue
             if stage is None or group.stage is stage:
                 yield group

@@ -110,7 +110,8 @@ def ulysses_attention(
     whole = group.all_to_all(by_member.flatten(0, 1), here, layout.rows)
     some_heads = whole.permute(1, 2, 3, 0, 4).contiguous()
     whole_mask = None if mask is None else _whole_mask(mask, group, layout)
-    out = functional.scaled_dot_product_attention(*some_heads, attn_mask=whole_mask, scale=scale)
+    q, k, v = some_heads
+    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=whole_mask, scale=scale)
     back = group.all_to_all(out.permute(2, 0, 1, 3), layout.rows, here)
     joined = back.view(size, rows, batch, each, width).permute(2, 0, 3, 1, 4)
     return joined.reshape(batch, size * each, rows, width)[:, :heads]

@@ -212,7 +212,7 @@ class GroupTable:
     Notes
     -----
     `get` must be called by all members at about the same time and with the same key; that they
-    agree is the step loop's business (`elastic_dit.engine.generations`).
+    agree is the business of `elastic_dit.engine.ledger`.
     """
 
     def __init__(
@@ -281,11 +281,13 @@ class GroupTable:
     def abort_with(self, gpu: GpuId, cause: str) -> None:
         """Give up every group that a lost GPU is in; from any thread, all before any closes.
 
-        On NCCL nothing else tells a member that its peer died.
+        On NCCL nothing else tells a member that its peer died. The epoch rises, so that a GPU
+        that was given up wrongly does not meet others in a group that only it still believes in.
         """
         for group in list(self._groups.values()):
             if gpu in group.key.members:
                 group.abort(cause)
+        self._store.add(_incarnation(gpu), 1)
 
     def prepare(self, blocks: Iterable[Sequence[GpuId]]) -> threading.Thread:
         """Form the groups of `blocks` that this GPU is in, in the background.
@@ -306,9 +308,10 @@ class GroupTable:
             self.drop(group, "closed")
 
     def _prepare(self, wanted: Iterable[tuple[GpuId, ...]]) -> None:
+        store = self._store.clone()  # a wait keeps its connection to itself
         for members in wanted:
             try:
-                self._store.wait(
+                store.wait(
                     [_incarnation(gpu) for gpu in members], timedelta(seconds=self.timeout_s)
                 )
                 self.get(GroupKey(members, self.epoch(members)))

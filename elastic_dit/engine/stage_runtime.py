@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from elastic_dit.engine import modular
 from elastic_dit.engine.devices import release_memory
-from elastic_dit.engine.folder import ModelFolder
 from elastic_dit.engine.guard import AbortGuard
 from elastic_dit.engine.loading import load_component
 from elastic_dit.engine.modular_session import ModularSession
+from elastic_dit.engine.sequence_parallel import SequenceParallel
 from elastic_dit.engine.session import Session
 from elastic_dit.engine.stub import config_stub
-from elastic_dit.errors import ModelLoadError
+from elastic_dit.errors import ModelLoadError, UnsupportedParallelism
 from elastic_dit.families import FamilySpec, ServingHints
+from elastic_dit.families.folder import ModelFolder
 from elastic_dit.request import GenerationRequest, Stage
 
 __all__ = ["StageRuntime", "frames_of"]
@@ -121,9 +123,23 @@ class StageRuntime:
         names = self._blocks.gives - given.keys()
         return {n: values[n] for n in sorted(names & values.keys()) if values[n] is not None}
 
+    @cached_property
+    def parallel(self) -> SequenceParallel:
+        """The degree of parallelism of the transformers; installed when first asked for.
+
+        Raises
+        ------
+        UnsupportedParallelism
+            Where the family is not divided.
+        """
+        if self._family.sequence is None:
+            raise UnsupportedParallelism(f"{self._family.name} runs on one GPU only")
+        return SequenceParallel(self.models, self._family.sequence)
+
     def close(self) -> None:
         """Let go of the weights."""
         self.guard.close()
+        self.__dict__.pop("parallel", None)
         self.models = ()
         self._pipeline = None
 

@@ -25,10 +25,13 @@ from elastic_dit.engine.protocol import (
     StageOutput,
     StageStopped,
 )
+from elastic_dit.engine.sequence_parallel import SequenceParallel
 from elastic_dit.engine.session import Session
 from elastic_dit.engine.stage_runtime import StageRuntime
 from elastic_dit.errors import ConfigError, ModelLoadError, UnknownModel
 from elastic_dit.families import FamilySpec, ServingHints, family_of
+from elastic_dit.families.folder import ModelFolder
+from elastic_dit.families.sequence import allowed_dops
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 
 __all__ = ["TorchEngine"]
@@ -179,6 +182,28 @@ class TorchEngine:
     def session(self, request: GenerationRequest) -> Session:
         """A session on the resident DiT stage, for callers that step themselves."""
         return self._resident[StageKey(request.model, Stage.DIT)].session(request)
+
+    def parallel(self, model: str) -> SequenceParallel:
+        """The degree of parallelism of a resident DiT stage, for callers that step themselves.
+
+        Raises
+        ------
+        UnsupportedParallelism
+            Where the family is not divided.
+        """
+        return self._resident[StageKey(model, Stage.DIT)].parallel
+
+    def allowed_dops(self, request: GenerationRequest, limit: int) -> tuple[int, ...]:
+        """Degrees of parallelism up to `limit` at which `request` runs right; see `families`."""
+        known = self._model(request.model)
+        if known.family.sequence is None:
+            return (1,)
+
+        def count_tokens(text: str) -> int:
+            return known.family.count_tokens(known.tokenizer, text)
+
+        shape = known.family.sequence_shape(request, known.folder, count_tokens)
+        return allowed_dops(shape, limit)
 
     def info(self) -> EngineInfo:
         """What the engine is and holds now."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from elastic_dit.catalog import ModelCard, RequestDefaults
-from elastic_dit.engine.folder import ModelFolder
+from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.sequence import IMAGE, TEXT, SequencePlan, SequenceShape
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.request import GenerationRequest
 
@@ -28,6 +30,7 @@ class QwenImageFamily(FamilySpec):
     name = "qwen_image"
     pipelines = ("QwenImagePipeline",)
     blocks = "QwenImageAutoBlocks"
+    sequence = SequencePlan(attention={"transformer_blocks.*.attn": (TEXT, IMAGE)})
 
     def card(self, name: str, folder: ModelFolder, hints: ServingHints) -> ModelCard:
         """Sizes from the VAE's compression and the packing of latents."""
@@ -49,6 +52,20 @@ class QwenImageFamily(FamilySpec):
             "width": request.width,
             "num_inference_steps": request.num_inference_steps,
         }
+
+    def sequence_shape(
+        self, request: GenerationRequest, folder: ModelFolder, count_tokens: Callable[[str], int]
+    ) -> SequenceShape:
+        """Packed latents and the text, which differs between the guidance branches."""
+        side = 2 ** len(folder.config("vae")["temperal_downsample"]) * PACKING
+        texts = [request.prompt]
+        if request.guidance_scale > 1.0:
+            texts.append(request.negative_prompt)
+        return SequenceShape(
+            heads=folder.config("transformer")["num_attention_heads"],
+            tokens=(request.height // side) * (request.width // side),
+            text_tokens=min(map(count_tokens, texts)),
+        )
 
     def count_tokens(self, tokenizer: Any, text: str) -> int:
         """Tokens that the transformer sees: of the chat template only what follows its prefix."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from elastic_dit.catalog import ModelCard, RequestDefaults
-from elastic_dit.engine.folder import ModelFolder
+from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.sequence import SequencePlan, SequenceShape
 from elastic_dit.request import GenerationRequest
 
 __all__ = ["FamilySpec"]
@@ -34,6 +35,9 @@ class FamilySpec(ABC):
     encode_returns: ClassVar[tuple[str, ...]] = ()
     """For classic families: names of the values that ``encode_prompt`` returns."""
 
+    sequence: ClassVar[SequencePlan | None] = None
+    """How its transformers are divided over the GPUs of a group; None runs on one GPU only."""
+
     @abstractmethod
     def card(self, name: str, folder: ModelFolder, hints: ServingHints) -> ModelCard:
         """Limits and defaults of the model in `folder`, from its configurations and `hints`."""
@@ -54,6 +58,23 @@ class FamilySpec(ABC):
     def count_tokens(self, tokenizer: Any, text: str) -> int:
         """Tokens that a prompt takes of ``max_sequence_length``."""
         return len(tokenizer(text)["input_ids"])
+
+    def sequence_shape(
+        self,
+        request: GenerationRequest,  # noqa: ARG002
+        folder: ModelFolder,  # noqa: ARG002
+        count_tokens: Callable[[str], int],  # noqa: ARG002
+    ) -> SequenceShape:
+        """What decides over the degrees of parallelism of `request`.
+
+        Parameters
+        ----------
+        request : GenerationRequest
+        folder : ModelFolder
+        count_tokens : callable
+            Length of a text in tokens.
+        """
+        return SequenceShape(heads=1, tokens=1)
 
     def fit_stub(self, name: str, stub: Any) -> None:  # noqa: B027 - most need nothing here
         """Adjust a stub where other stages read something else than its configuration."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from elastic_dit.catalog import ModelCard, RequestDefaults
-from elastic_dit.engine.folder import ModelFolder
 from elastic_dit.errors import UnsupportedModel
+from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.sequence import IMAGE, SequencePlan, SequenceShape
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.request import GenerationRequest
 
@@ -27,6 +29,7 @@ class WanFamily(FamilySpec):
     name = "wan"
     pipelines = ("WanPipeline",)
     blocks = "WanBlocks"
+    sequence = SequencePlan(attention={"blocks.*.attn1": (IMAGE,)})
 
     def check(self, folder: ModelFolder) -> None:
         """Refuse Wan 2.2: two transformers, or a timestep for each token."""
@@ -57,6 +60,16 @@ class WanFamily(FamilySpec):
             "num_frames": request.num_frames,
             "num_inference_steps": request.num_inference_steps,
         }
+
+    def sequence_shape(
+        self, request: GenerationRequest, folder: ModelFolder, _: Callable[[str], int]
+    ) -> SequenceShape:
+        """A token for each patch of latents; the text is whole on every GPU."""
+        vae, transformer = folder.config("vae"), folder.config("transformer")
+        side = vae.get("scale_factor_spatial", 8) * transformer["patch_size"][1]
+        frames = 1 + (request.num_frames - 1) // vae.get("scale_factor_temporal", 4)
+        tokens = frames * (request.height // side) * (request.width // side)
+        return SequenceShape(heads=transformer["num_attention_heads"], tokens=tokens)
 
     def count_tokens(self, tokenizer: Any, text: str) -> int:
         """Count after the cleaning that Wan's encoder does first."""

@@ -16,7 +16,8 @@ from elastic_dit.cluster.messages import (
     decode_event,
     encode,
 )
-from elastic_dit.events import Command, Event
+from elastic_dit.events import Command, Event, LoadStage, StageLoaded
+from elastic_dit.request import Stage
 
 WAIT_S = 30.0
 
@@ -83,3 +84,16 @@ class WireControl(SchedulerPlugin):
             ]
 
         return (await self.until(found))[0]
+
+    async def ping(self, gpu: int) -> None:
+        """Until the engine has worked off all that was sent before."""
+        loads = [e for _, e in self.events if isinstance(e, StageLoaded) and e.gpu == gpu]
+        self.send(
+            gpu, LoadStage(gpu=gpu, model="fake", stage=Stage.ENCODER, plan_epoch=len(loads) + 9)
+        )
+        await self.until(
+            lambda: (
+                len([e for _, e in self.events if isinstance(e, StageLoaded) and e.gpu == gpu])
+                > len(loads)
+            )
+        )

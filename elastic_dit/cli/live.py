@@ -151,6 +151,7 @@ class Board:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._rows: dict[int, Row] = {}
+        self._ended: set[int] = set()
         self._live = Live(
             console=console, refresh_per_second=_REFRESH_HZ, get_renderable=self._draw,
             transient=False,
@@ -178,19 +179,18 @@ class Board:
 
     def update(self, number: int, progress: Progress) -> None:
         """Say where a request stands; what has ended stays ended."""
-        row = self._rows[number]
-        if not row.progress.phase.is_terminal:
-            self._rows[number] = replace(row, progress=progress)
+        if number not in self._ended:
+            self._rows[number] = replace(self._rows[number], progress=progress)
 
     def end(self, number: int, phase: Phase, note: str) -> None:
         """Say how a request ended."""
+        self._ended.add(number)
         row = self._rows[number]
         progress = replace(row.progress, phase=phase)
         self._rows[number] = row = replace(row, progress=progress, note=note)
         if not self._console.is_terminal:
-            ended = sum(each.progress.phase.is_terminal for each in self._rows.values())
             self._console.print(
-                f"{ended}/{len(self._rows)} {phase}: {row.request.prompt} ({note})",
+                f"{len(self._ended)}/{len(self._rows)} {phase}: {row.request.prompt} ({note})",
                 markup=False, highlight=False, soft_wrap=True,
             )  # fmt: skip
 

@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _leave)
         _run(arguments)
     except KeyboardInterrupt:
@@ -80,7 +80,13 @@ def _one_line(error: Exception) -> str:
 
 
 def _leave(number: int, _frame: object) -> NoReturn:
-    # As an exception, so that clusters are closed on the way out.
+    """Leave by an exception, so that clusters are closed on the way out."""
+    import logging
+
+    # What a cluster complains about while it is torn down in mid-start helps nobody.
+    logging.disable(logging.CRITICAL)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(128 + number)
 
 

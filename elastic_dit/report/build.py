@@ -196,7 +196,9 @@ def verdict_text(judged: JudgeReport) -> str:
     """
     if judged.ok:
         return "right"
-    seen = (f"{name} is {getattr(judged, name) or 'unclear'}" for name in judged.differences)
+    if judged.shape is None:
+        return "no shape visible"
+    seen = (f"{name} is {getattr(judged, name)}" for name in judged.differences)
     return ", ".join(seen)
 
 

@@ -1,11 +1,12 @@
 """The plain diffusers pipeline, to compare with: one process, one request after the other.
 
-Run as a module it is the other side of `run_plain`: a job as JSON on standard input, one
-`PlainRun` a line on standard output.
+Run as a module it is the other side of `PlainProcess`: a line of JSON on standard input says what
+to load, each further one is a request, and each is answered by a `PlainRun` on standard output.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,25 +14,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
 from elastic_dit.config import ModelConfig
-from elastic_dit.engine.folder import ModelFolder
+from elastic_dit.families.folder import ModelFolder
 from elastic_dit.errors import ElasticDitError
 from elastic_dit.media import Frames
 from elastic_dit.report.build import judge_result
 from elastic_dit.request import GenerationRequest
 from elastic_dit.results import make_result
 
-__all__ = ["PlainPipeline", "PlainRun", "frames_digest", "run_plain"]
+__all__ = ["PlainPipeline", "PlainProcess", "PlainRun", "frames_digest", "run_plain"]
 
 LIMIT_S = 900.0
-"""Longest comparison, seconds; then its process is killed."""
+"""Longest life of the plain pipeline's process, seconds."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,14 @@ class PlainPipeline:
         import torch
         from diffusers import DiffusionPipeline
 
-        from elastic_dit.families import family_of
-        from elastic_dit.families.hints import ServingHints
+        from elastic_dit.engine import devices
+        from elastic_dit.engine.loading import quiet_libraries
+        from elastic_dit.families import ServingHints, family_of
 
-        torch.set_num_threads(threads)
+        # What an engine does for itself, so that neither side has an edge.
+        devices.prepare(torch.device("cpu"), threads)
+        devices.keep_freed_memory()
+        quiet_libraries()
         folder = ModelFolder.open(model.path)
         self._family = family_of(folder)
         self._hints = ServingHints.of(folder, model.options, model.name)
@@ -105,11 +110,102 @@ def frames_digest(frames: Frames) -> str:
     return hashlib.sha256(repr(frames.shape).encode() + frames.tobytes()).hexdigest()
 
 
+class PlainProcess:
+    """A `PlainPipeline` in a process of its own; a context manager.
+
+    Parameters
+    ----------
+    model : ModelConfig
+        What to load there.
+    threads : int
+        Torch threads there.
+    limit_s : float
+        Longest life, seconds; then it is killed.
+
+    Examples
+    --------
+    >>> with PlainProcess(model, threads=1) as plain:  # doctest: +SKIP
+    ...     runs = [plain(request) for request in requests]
+    """
+
+    def __init__(self, model: ModelConfig, threads: int, limit_s: float = LIMIT_S) -> None:
+        self._model = model
+        self._threads = threads
+        self._limit_s = limit_s
+        self._heard: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<PlainProcess {self._model.name}, {self._threads} threads>"
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(self._threads)},
+        )
+        # Drained as it comes: a full pipe would stop the process.
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self._watchdog = threading.Timer(self._limit_s, self._process.kill)
+        self._watchdog.start()
+        job = {"model": self._model.model_dump(mode="json"), "threads": self._threads}
+        self._write(json.dumps(job))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watchdog.cancel()
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            # What was written to a process that has died cannot be flushed.
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def __call__(self, request: GenerationRequest) -> PlainRun:
+        """Run one request there.
+
+        Raises
+        ------
+        ElasticDitError
+            Where the process has failed or was killed, with its last words.
+        """
+        assert self._process.stdout is not None
+        self._write(request.model_dump_json())
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise ElasticDitError(f"the plain pipeline failed: {self._last_words()}")
+        return PlainRun(**json.loads(answer))
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        # If it has died, the end of its output tells so, and its last words why.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._process.stderr is not None
+        self._heard.extend(self._process.stderr)
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        self._listener.join()
+        said = "".join(self._heard).strip()
+        return said.splitlines()[-1] if said else f"its process ended with status {status}"
+
+
 def run_plain(
-    model: ModelConfig,
-    requests: Sequence[GenerationRequest],
-    threads: int,
-    limit_s: float = LIMIT_S,
+    model: ModelConfig, requests: Iterable[GenerationRequest], threads: int
 ) -> Iterator[PlainRun]:
     """Run requests through the plain pipeline in a process of its own.
 
@@ -117,12 +213,10 @@ def run_plain(
     ----------
     model : ModelConfig
         What to load there.
-    requests : sequence of GenerationRequest
+    requests : iterable of GenerationRequest
         In this order.
     threads : int
         Torch threads there.
-    limit_s : float
-        Longest time for all, seconds.
 
     Yields
     ------
@@ -132,68 +226,19 @@ def run_plain(
     Raises
     ------
     ElasticDitError
-        Where that process fails or takes too long, with its last words.
+        As from `PlainProcess`.
     """
-    job = {
-        "model": model.model_dump(mode="json"),
-        "threads": threads,
-        "requests": [request.model_dump(mode="json") for request in requests],
-    }
-    with _child(json.dumps(job), threads, limit_s) as (process, errors):
-        assert process.stdout is not None
-        count = 0
-        for line in process.stdout:
-            yield PlainRun(**json.loads(line))
-            count += 1
-        if process.wait() != 0 or count != len(requests):
-            words = (errors() or f"exit status {process.returncode}").splitlines()[-1]
-            raise ElasticDitError(f"the plain pipeline ended after {count} requests: {words}")
-
-
-@contextmanager
-def _child(job: str, threads: int, limit_s: float) -> Iterator[tuple[subprocess.Popen[str], Any]]:
-    """The process that runs `serve`, fed and watched; it is gone when the block is left."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-    )
-    assert process.stdin is not None
-    assert process.stderr is not None
-    heard: list[str] = []
-    # Drained as it comes: a full pipe would stop the process.
-    listener = threading.Thread(target=heard.extend, args=(process.stderr,), daemon=True)
-    watchdog = threading.Timer(limit_s, process.kill)
-    try:
-        listener.start()
-        watchdog.start()
-        process.stdin.write(job)
-        process.stdin.close()
-
-        def errors() -> str:
-            listener.join(timeout=1.0)
-            return "".join(heard).strip()
-
-        yield process, errors
-    finally:
-        watchdog.cancel()
-        process.kill()
-        process.wait()
-        listener.join(timeout=1.0)
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+    with PlainProcess(model, threads) as plain:
+        for request in requests:
+            yield plain(request)
 
 
 def serve() -> None:
-    """Read a job from standard input, run it, write a line per request."""
-    job = json.load(sys.stdin)
+    """Read what to load from standard input, then answer request by request."""
+    job = json.loads(sys.stdin.readline())
     pipeline = PlainPipeline(ModelConfig.model_validate(job["model"]), job["threads"])
-    for fields in job["requests"]:
-        request = GenerationRequest.model_validate(fields)
+    for line in sys.stdin:
+        request = GenerationRequest.model_validate_json(line)
         started = time.perf_counter()
         frames = pipeline(request)
         seconds = time.perf_counter() - started

@@ -94,6 +94,9 @@ class ControlConfig(_Section):
     """Requests that may wait at once; more are refused with a retry-after."""
     prefetch_depth: Annotated[int, Field(ge=0)] = 1
     """Requests whose inputs an encoder or decoder engine pulls ahead of its turn."""
+    ready_per_gpu: Count = 8
+    """Requests that may wait before a stage, per GPU that serves it, until the stage before
+    pauses; their tensors lie in engines' memory."""
     progress_interval_s: Seconds = 0.1
     """Least time between two progress reports of one request."""
     slots_per_node: Count = 8

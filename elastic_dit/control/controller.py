@@ -76,7 +76,7 @@ class Controller:
         self.table = RequestTable(config.finished_kept, self.dispatch.order)
         self.groups = GroupTable(self.pool)
         self.view = ClusterView(
-            self.table, self.pool, times or self.observed, config.prefetch_depth
+            self.table, self.pool, times or self.observed, config.ready_per_gpu
         )
         self._out: list[events.Command] = []
         emit = self._out.append

@@ -127,7 +127,8 @@ def prefetches(view: ClusterView) -> Iterator[actions.Prefetch]:
 class Fcfs:
     """First come, first served, at DoP 1, later stages first (`STAGE_ORDER`).
 
-    Within a stage no request is overtaken by a later one of the same model.
+    Within a stage no request is overtaken by a later one of the same model. A stage pauses while
+    enough of its output waits already (`ControlConfig.ready_per_gpu`).
     """
 
     def __repr__(self) -> str:
@@ -152,7 +153,7 @@ class Fcfs:
         first: tuple[int, RequestView] | None = None
         for key, queue in view.queues(stage):
             head = queue.head
-            if head is None or not view.free(key):
+            if head is None or not view.free(key) or not view.has_room_after(key):
                 continue
             if first is None or head.sequence < first[0]:
                 first = (head.sequence, head)

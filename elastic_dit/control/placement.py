@@ -121,11 +121,30 @@ class StaticRatio:
         for gpu in gpus:
             if gpu.gpu not in roles:
                 self._give(roles, left, gpu.gpu, able[gpu.gpu])
-        for gpu in gpus:  # what it may still hold has GPUs enough, but that beats holding nothing
+        for gpu in gpus:
             if gpu.gpu not in roles:
-                spare = [stage for stage in _FILL_ORDER if stage in able[gpu.gpu]]
-                roles[gpu.gpu] = tuple(spare[:1])
+                self._swap(roles, left, gpu.gpu, able)
         return roles
+
+    @staticmethod
+    def _swap(
+        roles: dict[GpuId, tuple[Stage, ...]],
+        left: dict[Stage, int],
+        gpu: GpuId,
+        able: Mapping[GpuId, frozenset[Stage]],
+    ) -> None:
+        """Let a GPU that can take nothing of what is left change with one that can.
+
+        Where none can, it holds one stage more than the ratio says, rather than nothing.
+        """
+        lacking = [stage for stage in _FILL_ORDER if left[stage]]
+        for other, (role, *_) in roles.items():
+            takes = [stage for stage in lacking if stage in able[other]]
+            if takes and role in able[gpu]:
+                roles[other], roles[gpu] = (takes[0],), (role,)
+                left[takes[0]] -= 1
+                return
+        roles[gpu] = tuple(stage for stage in _FILL_ORDER if stage in able[gpu])[:1]
 
     @staticmethod
     def _give(

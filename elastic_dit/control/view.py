@@ -174,17 +174,17 @@ class ClusterView:
         The controller's records.
     times : StageTimes
         What stages cost.
-    prefetch_depth : int
-        Requests whose inputs one GPU may pull ahead.
+    ready_per_gpu : int
+        Requests that may wait before a stage, per GPU that serves it.
     """
 
     def __init__(
-        self, table: RequestTable, pool: GpuPool, times: StageTimes, prefetch_depth: int
+        self, table: RequestTable, pool: GpuPool, times: StageTimes, ready_per_gpu: int
     ) -> None:
         self._table = table
         self._pool = pool
+        self._ready_per_gpu = ready_per_gpu
         self.times = times
-        self.prefetch_depth = prefetch_depth
 
     def __repr__(self) -> str:
         return f"<ClusterView {self._table!r} {self._pool!r}>"
@@ -204,6 +204,16 @@ class ClusterView:
         for key, queue in self._table.queues.items():
             if key.stage is stage and len(queue):
                 yield key, queue
+
+    def has_room_after(self, key: StageKey) -> bool:
+        """Whether what a stage would make can wait before the next one."""
+        following = key.stage.following
+        if following is None:
+            return True
+        after = StageKey(key.model, following)
+        queue = self._table.queues.get(after)
+        limit = self._ready_per_gpu * max(1, len(self._pool.serving(after)))
+        return queue is None or len(queue) < limit
 
     def running(self, stage: Stage | None = None) -> Iterator[GroupView]:
         """Groups that do useful work, by master; those being aborted are not among them."""

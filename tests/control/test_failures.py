@@ -1,0 +1,355 @@
+"""What dies or hangs, and what happens then: one test per case."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastic_dit import events
+from elastic_dit.control import actions
+from elastic_dit.control.dispatch import Fcfs
+from elastic_dit.control.groups import GroupState
+from elastic_dit.request import Stage
+from elastic_dit.state import Phase
+
+from .bench import Bench, kinds, only
+
+
+def at_stage(bench: Bench, request_id: str, stage: Stage) -> None:
+    """Submit a request and bring it to a stage."""
+    bench.submit(request_id)
+    while bench.starts[request_id].stage is not stage:
+        bench.done(request_id)
+
+
+# ------------------------------------------------------------------------- retryable failures
+@pytest.mark.parametrize("stage", Stage)
+def test_a_lost_engine_means_the_same_stage_again_from_inputs_kept_elsewhere(stage: Stage) -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0, stages=(Stage.ENCODER,))
+    bench.join(1, 2, stages=(Stage.DIT,))
+    bench.join(3, 4, stages=(Stage.DECODER,))
+    bench.join(5, stages=(Stage.ENCODER,))
+    at_stage(bench, "r", stage)
+    inputs = bench.starts["r"].inputs
+    gpu = bench.gpus["r"][0]
+
+    start = only(bench.lose(gpu), events.StartStage)
+    assert (start.stage, start.attempt, start.inputs) == (stage, 2, inputs)
+    assert start.gpus != (gpu,)
+    assert all(bench.released[ref] == 0 for ref in inputs)
+
+
+def test_where_the_inputs_died_with_the_engine_their_stage_runs_again() -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0)
+    at_stage(bench, "r", Stage.DECODER)
+    assert bench.lose(0) == []
+    assert bench.controller.table.get("r").phase is Phase.QUEUED
+    start = only(bench.join(1), events.StartStage)
+    assert (start.stage, start.attempt) == (Stage.ENCODER, 2)
+
+
+def test_a_waiting_request_whose_inputs_died_goes_back_without_blame() -> None:
+    bench = Bench(max_attempts=1)
+    bench.join(0, stages=(Stage.ENCODER,))
+    bench.submit("r")
+    bench.done("r")
+    assert bench.controller.table.get("r").phase is Phase.ENCODED
+    for _ in range(3):
+        assert kinds(bench.lose(0)) == []
+        assert bench.controller.table.get("r").phase is Phase.QUEUED
+        start = only(bench.join(0, stages=(Stage.ENCODER,)), events.StartStage)
+        assert start.stage is Stage.ENCODER
+        bench.done("r")
+    assert bench.starts["r"].attempt == 4
+    assert bench.controller.table.get("r").blamed == 0
+
+
+def test_a_running_stage_survives_the_loss_of_its_producer() -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0, stages=(Stage.ENCODER,))
+    bench.join(1, stages=(Stage.DIT,))
+    at_stage(bench, "r", Stage.DIT)
+    assert bench.lose(0) == []
+    bench.step("r", 1)
+    assert kinds(bench.done("r")) == []  # the dead producer needs no release
+    assert bench.controller.table.get("r").phase is Phase.DENOISED
+
+
+def test_inputs_that_cannot_be_pulled_send_a_request_one_stage_back() -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0, 1)
+    at_stage(bench, "r", Stage.DIT)
+    commands = bench.inputs_lost("r")
+    assert only(commands, events.Release).artifact == bench.made[0]
+    start = only(commands, events.StartStage)
+    assert (start.stage, start.attempt) == (Stage.ENCODER, 2)
+    bench.done("r")
+    assert bench.starts["r"].inputs == (bench.made[1],)
+
+
+def test_a_stage_is_retried_elsewhere_and_given_up_with_its_history() -> None:
+    bench = Bench(max_attempts=3)
+    bench.join(0, 1)
+    bench.submit("r")
+    assert bench.gpus["r"] == (0,)
+    bench.failed("r", "OutOfMemory", retryable=True)
+    assert bench.gpus["r"] == (1,)
+    bench.lose(1, "killed by the kernel")
+    assert bench.starts["r"].attempt == 3
+    fail = only(bench.failed("r", "OutOfMemory", retryable=True), events.Fail)
+    assert fail.attempts == 3
+    assert fail.failure.error_type == "OutOfMemory"
+    assert "OutOfMemory: boom; EngineLost: GPU 1: killed by the kernel" in fail.failure.message
+    assert bench.controller.table.get("r").phase is Phase.FAILED
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_what_is_not_retryable_fails_at_once_and_alone(stage: Stage) -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0)
+    at_stage(bench, "r", stage)
+    bench.submit("other")
+    commands = bench.failed("r", "ValueError")
+    fail = only(commands, events.Fail)
+    assert (fail.failure.error_type, fail.failure.stage, fail.attempts) == ("ValueError", stage, 1)
+    assert only(commands, events.StartStage).request.request_id == "other"
+    assert set(bench.released) == set(bench.made)
+
+
+def test_an_output_that_lies_on_a_dead_engine_is_made_again() -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0, 1)
+    bench.submit("r")
+    late = bench.done_event("r")
+    bench.lose(0)
+    assert bench.do(late) == []  # the group went with the engine
+    assert bench.starts["r"].gpus == (1,)
+    on_a_dead_gpu = events.StageDone(
+        **bench.fence("r"),
+        stage=Stage.ENCODER,
+        output=bench.artifact("r", gpu=0),
+        seconds=1.0,
+    )
+    start = only(bench.do(on_a_dead_gpu), events.StartStage)
+    assert (start.stage, start.attempt) == (Stage.ENCODER, 3)
+
+
+def test_a_lost_result_is_made_again_and_completes_again() -> None:
+    bench = Bench()
+    bench.join(0)
+    at_stage(bench, "r", Stage.DECODER)
+    only(bench.done("r"), events.Complete)
+    start = only(bench.do(events.ResultLost(request_id="r")), events.StartStage)
+    assert (start.stage, start.attempt) == (Stage.ENCODER, 2)
+    assert bench.do(events.ResultLost(request_id="r")) == []
+    for _ in range(2):
+        bench.done("r")
+    assert only(bench.done("r"), events.Complete).result == bench.made[-1]
+
+
+def test_results_that_keep_being_lost_are_given_up() -> None:
+    bench = Bench(max_attempts=1)
+    bench.join(0)
+    at_stage(bench, "r", Stage.DECODER)
+    bench.done("r")
+    fail = only(bench.do(events.ResultLost(request_id="r")), events.Fail)
+    assert "the result was lost" in fail.failure.message
+
+
+def test_an_engine_that_comes_back_under_another_name_has_lost_its_work() -> None:
+    bench = Bench()
+    bench.join(0, name="first")
+    bench.submit("r")
+    start = only(bench.join(0, name="second"), events.StartStage)
+    assert (start.stage, start.attempt) == (Stage.ENCODER, 2)
+
+
+# ------------------------------------------------------------------------------------- cancel
+def test_cancel_while_waiting() -> None:
+    bench = Bench()
+    bench.submit("r")
+    assert kinds(bench.cancel("r")) == ["Cancelled"]
+    assert kinds(bench.cancel("r")) == []
+    assert bench.join(0) == []
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_cancel_while_running_keeps_the_gpu_until_it_has_stopped(stage: Stage) -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0)
+    at_stage(bench, "r", stage)
+    bench.submit("next")
+    commands = bench.cancel("r")
+    assert only(commands, events.Abort).gpus == (0,)
+    only(commands, events.Cancelled)
+    assert "StartStage" not in kinds(commands)
+    assert set(bench.released) == set(bench.made)
+    start = only(bench.aborted("r"), events.StartStage)
+    assert start.request.request_id == "next"
+
+
+def test_a_cancelled_stage_that_ends_by_itself_leaves_nothing_behind() -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0)
+    at_stage(bench, "r", Stage.DIT)
+    bench.cancel("r")
+    done = bench.done_event("r")
+    commands = bench.do(done)
+    assert [c.artifact for c in commands if isinstance(c, events.Release)] == [done.output]
+    assert bench.do(done) == []
+    assert bench.controller.pool[0].group is None
+
+
+def test_the_gpu_of_a_cancelled_request_may_die_instead() -> None:
+    bench = Bench()
+    bench.join(0)
+    bench.submit("r")
+    bench.cancel("r")
+    assert bench.lose(0) == []
+    assert bench.controller.table.get("r").phase is Phase.CANCELLED
+
+
+# ------------------------------------------------------------------------------------- groups
+class OnFour(Fcfs):
+    """Starts the DiT on every free GPU; does whatever else a test puts into `orders`."""
+
+    def __init__(self) -> None:
+        self.orders: list[actions.Action] = []
+
+    def plan(self, view, now):  # type: ignore[no-untyped-def]
+        while self.orders:
+            yield self.orders.pop(0)
+        for key, queue in view.queues(Stage.DIT):
+            if queue.head is not None and view.free(key):
+                yield actions.Start(queue.head.request_id, tuple(view.free(key)), "all there is")
+        yield from super().plan(view, now)
+
+
+def on_four(**config: int) -> tuple[Bench, OnFour]:
+    policy = OnFour()
+    bench = Bench(policy, prefetch_depth=0, **config)
+    bench.join(0, 1, 2, 3)
+    at_stage(bench, "r", Stage.DIT)
+    assert bench.gpus["r"] == (0, 1, 2, 3)
+    return bench, policy
+
+
+def test_survivors_of_a_group_carry_on_in_the_same_attempt() -> None:
+    bench, _ = on_four()
+    bench.step("r", 1)
+    resize = only(bench.lose(1), events.Resize)
+    assert (resize.gpus, resize.attempt) == ((2, 3), 1)
+    group = bench.controller.table.get("r").group
+    assert group.held == {0, 2, 3}
+    bench.freed("r", 0)
+    assert (group.gpus, group.held, group.state) == ((2, 3), {2, 3}, GroupState.RUNNING)
+    bench.step("r", 2)
+    bench.done("r")
+    assert bench.starts["r"].stage is Stage.DECODER
+
+
+def test_a_master_may_die_too() -> None:
+    bench, _ = on_four()
+    resize = only(bench.lose(0), events.Resize)
+    assert resize.gpus == (2, 3)
+
+
+def test_a_group_that_keeps_losing_members_is_given_up() -> None:
+    bench, _ = on_four(max_attempts=2)
+    bench.lose(0)
+    commands = bench.lose(2)
+    assert only(commands, events.Fail).failure.error_type == "EngineLost"
+    assert only(commands, events.Abort).gpus == (1, 3)
+
+
+def test_followers_are_free_before_the_decode() -> None:
+    bench, _ = on_four()
+    bench.submit("next")
+    start = only(bench.freed("r", 1, 2, 3), events.StartStage)
+    assert (start.request.request_id, start.gpus) == ("next", (1,))
+    decode = [c for c in bench.done("r") if isinstance(c, events.StartStage)]
+    assert [(c.request.request_id, c.stage, c.gpus) for c in decode] == [("r", Stage.DECODER, (0,))]
+
+
+def test_promotion_takes_the_joiners_at_once_and_is_confirmed_by_its_epoch() -> None:
+    policy = OnFour()
+    bench = Bench(policy, prefetch_depth=0)
+    bench.join(0)
+    at_stage(bench, "r", Stage.DIT)
+    bench.join(1)
+    policy.orders.append(actions.Resize("r", (0, 1), "a GPU joined"))
+    before = bench.fence("r")
+    resize = only(bench.do(events.Tick()), events.Resize)
+    assert resize.epoch > before["epoch"]
+    group = bench.controller.table.get("r").group
+    assert (group.gpus, group.target, group.dop) == ((0,), (0, 1), 1)
+    bench.submit("other")
+    assert "other" not in bench.starts
+    bench.do(events.StepDone(**before, step=1))  # the step under way when it was ordered
+    assert group.state is GroupState.RESIZING
+    bench.step("r", 2)
+    assert (group.gpus, group.state, group.step) == ((0, 1), GroupState.RUNNING, 2)
+    assert bench.do(events.StepDone(**before, step=3)) == []
+    assert group.step == 2
+    bench.done("r")
+    dit = [r for r in bench.controller.table.get("r").records if r.stage is Stage.DIT]
+    assert [record.gpus for record in dit] == [(0,), (0, 1)]
+
+
+def test_joiners_of_a_stage_that_ended_first_are_called_off() -> None:
+    policy = OnFour()
+    bench = Bench(policy, prefetch_depth=0)
+    bench.join(0)
+    at_stage(bench, "r", Stage.DIT)
+    bench.join(1)
+    done = bench.done_event("r")
+    policy.orders.append(actions.Resize("r", (0, 1), "a GPU joined"))
+    bench.do(events.Tick())
+    joining = bench.fence("r")
+    commands = bench.do(done)
+    assert only(commands, events.Abort).gpus == (1,)
+    assert only(commands, events.StartStage).gpus == (0,)
+    assert bench.controller.pool[1].group is not None
+    bench.do(events.StageAborted(**joining))
+    assert bench.controller.pool[1].group is None
+
+
+def test_demotion_frees_the_leavers_when_they_say_so() -> None:
+    bench, policy = on_four()
+    policy.orders.append(actions.Resize("r", (0, 1), "make room"))
+    bench.do(events.Tick())
+    bench.step("r", 1)
+    group = bench.controller.table.get("r").group
+    assert (group.gpus, group.held) == ((0, 1), {0, 1, 2, 3})
+    bench.submit("next")
+    assert "next" not in bench.starts
+    bench.freed("r", 2, 3)
+    assert bench.gpus["next"] == (2,)
+
+
+def test_preemption_waits_with_a_snapshot_and_resumes_from_it() -> None:
+    bench, policy = on_four()
+    bench.step("r", 2)
+    policy.orders.append(actions.Preempt("r", "make room"))
+    assert only(bench.do(events.Tick()), events.Preempt).gpus == (0, 1, 2, 3)
+    start = only(bench.preempted("r", 2), events.StartStage)
+    snapshot = bench.made[-1]
+    assert (start.stage, start.attempt, start.inputs) == (Stage.DIT, 1, (snapshot,))
+    assert bench.controller.table.get("r").group.step == 2
+    assert bench.released[snapshot] == 0
+    bench.done("r")
+    assert bench.released[snapshot] == 1
+    assert bench.released[bench.made[0]] == 1
+
+
+def test_a_lost_snapshot_means_denoising_from_the_start() -> None:
+    bench, policy = on_four()
+    bench.step("r", 2)
+    policy.orders.append(actions.Preempt("r", "make room"))
+    bench.do(events.Tick())
+    bench.preempted("r", 2)
+    bench.inputs_lost("r")
+    start = bench.starts["r"]
+    assert (start.stage, start.attempt, start.inputs) == (Stage.DIT, 2, (bench.made[0],))
+    assert bench.controller.progress("r", bench.now).step == 0

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from elastic_dit.engine.folder import ModelFolder
 from elastic_dit.errors import UnsupportedModel
+from elastic_dit.families.folder import ModelFolder
 
 __all__ = ["load_component", "load_tokenizer", "quiet_libraries"]
 

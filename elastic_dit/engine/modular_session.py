@@ -106,3 +106,8 @@ class ModularSession:
         state = self._loop.conclude(self._state, self._block_state)
         names = self._stage.gives - self._inputs.keys()
         return {name: state.values[name] for name in sorted(names & state.values.keys())}
+
+    def close(self) -> None:
+        """Drop all state."""
+        self._state = self._block_state = None
+        self._steps = []

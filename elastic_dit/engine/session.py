@@ -12,7 +12,7 @@ Snapshot = Mapping[str, Any]
 
 
 class Session(Protocol):
-    """Life: `begin` or `restore`, then `step` while ``step_index < total_steps``, then `finish`.
+    """Life: `begin` or `restore`, `step` while ``step_index < total_steps``, `finish`, `close`.
 
     A session owns its sampler, guider and random generator and shares only the model's weights,
     so sessions of one model may be interleaved step by step. Results do not depend on where,
@@ -50,4 +50,8 @@ class Session(Protocol):
 
     def finish(self) -> dict[str, Any]:
         """Payload for the decoder; after the last step."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything, at any point of life."""
         ...

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from elastic_dit.engine.folder import ModelFolder
+from elastic_dit.families.folder import ModelFolder
 
 __all__ = ["config_stub"]
 

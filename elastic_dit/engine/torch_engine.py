@@ -12,7 +12,6 @@ import torch
 
 from elastic_dit.catalog import ModelCard
 from elastic_dit.engine import devices
-from elastic_dit.engine.folder import ModelFolder
 from elastic_dit.engine.loading import load_tokenizer, quiet_libraries
 from elastic_dit.engine.placement import to_device, to_host
 from elastic_dit.engine.protocol import (
@@ -45,12 +44,14 @@ class _Model:
     folder: ModelFolder
     family: FamilySpec
     hints: ServingHints
+    dtype: torch.dtype
 
     @classmethod
     def of(cls, source: ModelSource) -> _Model:
         folder = ModelFolder.open(source.path)
         family = family_of(folder)
-        return cls(source, folder, family, ServingHints.of(folder, source.options, source.name))
+        hints = ServingHints.of(folder, source.options, source.name)
+        return cls(source, folder, family, hints, _float_dtype(source))
 
     @cached_property
     def card(self) -> ModelCard:
@@ -60,13 +61,13 @@ class _Model:
     def tokenizer(self) -> Any:
         return load_tokenizer(self.folder)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype = getattr(torch, self.source.dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            field = f"models.{self.source.name}.dtype"
-            raise ConfigError(field, self.source.dtype, "a torch dtype such as bfloat16")
-        return dtype
+
+def _float_dtype(source: ModelSource) -> torch.dtype:
+    dtype = getattr(torch, source.dtype, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        field, allowed = f"models.{source.name}.dtype", "a floating point type such as bfloat16"
+        raise ConfigError(field, source.dtype, allowed)
+    return dtype
 
 
 class TorchEngine:

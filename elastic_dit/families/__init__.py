@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from elastic_dit.engine.folder import ModelFolder
 from elastic_dit.errors import UnsupportedModel
+from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
 from elastic_dit.families.qwen_image import QwenImageFamily
 from elastic_dit.families.spec import FamilySpec

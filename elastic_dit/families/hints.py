@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from elastic_dit.engine.folder import ModelFolder
 from elastic_dit.errors import ConfigError
+from elastic_dit.families.folder import ModelFolder
 
 __all__ = ["HINTS_FILE", "DefaultHints", "ServingHints"]
 

@@ -224,25 +224,23 @@ class GpuPool:
         self._listed[gpu.gpu] = set(gpu.resident)
 
     def _list(self, key: StageKey, gpu: GpuId, *, serves: bool, free: bool, slot: bool) -> None:
-        self._list_free(key, gpu, free)
-        serving = self._serving.setdefault(key, set())
-        slots = self._slots.setdefault(key, OrderedDict())
+        if key not in self._free:
+            self._free[key], self._serving[key], self._slots[key] = SortedSet(), set(), OrderedDict()
+        if free != (gpu in self._free[key]):
+            self._list_free(key, gpu, free)
         if serves:
-            serving.add(gpu)
+            self._serving[key].add(gpu)
         else:
-            serving.discard(gpu)
+            self._serving[key].discard(gpu)
         if slot:
-            slots.setdefault(gpu)
+            self._slots[key].setdefault(gpu)
         else:
-            slots.pop(gpu, None)
+            self._slots[key].pop(gpu, None)
 
     def _list_free(self, key: StageKey, gpu: GpuId, free: bool) -> None:
-        listed = self._free.setdefault(key, SortedSet())
-        if free == (gpu in listed):
-            return
         if free:
-            listed.add(gpu)
+            self._free[key].add(gpu)
         else:
-            listed.remove(gpu)
+            self._free[key].remove(gpu)
         if self.listener is not None:
             (self.listener.gpu_freed if free else self.listener.gpu_taken)(key, gpu)

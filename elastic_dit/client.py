@@ -243,6 +243,7 @@ class Client:
         try:
             await self._dask
         except (OSError, TimeoutError, ValueError, TypeError) as error:
+            await self._dask.close()
             raise self._unreachable(error) from None
         await self._start()
         return self
@@ -283,9 +284,9 @@ class Client:
             for future in futures:
                 future.release()
             raise
-        for receipt in reply["accepted"]:
+        for future, receipt in zip(futures, reply["accepted"], strict=True):
             request = GenerationRequest.model_validate(receipt["request"])
-            self._listener.watch(request.request_id).begin(request, read_report(receipt["report"]))
+            future.begin(request, read_report(receipt["report"]))
         return futures
 
     async def _gather(self, futures: list[GenerationFuture]) -> list[Any]:

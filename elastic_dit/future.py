@@ -10,7 +10,8 @@ from typing import Any
 import distributed
 
 from elastic_dit.cluster.listener import Listener
-from elastic_dit.errors import GenerationCancelled
+from elastic_dit.cluster.reports import Report
+from elastic_dit.errors import ElasticDitError, GenerationCancelled
 from elastic_dit.request import GenerationRequest
 from elastic_dit.results import Image, Video
 from elastic_dit.state import Progress, StageRecord
@@ -36,6 +37,10 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
         self._listener = listener
         self._watch = listener.watch(request_id)
         super().__init__(request_id, client)
+
+    def begin(self, request: GenerationRequest, report: Report | None) -> None:
+        """Take the control plane's answer to the submission."""
+        self._watch.begin(request, report)
 
     def __repr__(self) -> str:
         phase = "" if self.done() else f", {self._watch.progress.phase}"
@@ -116,28 +121,40 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
 
     async def _result(self, raiseit: bool = True) -> Any:
         try:
-            value = await super()._result(raiseit=raiseit)
-        except CancelledError as error:
-            raise self._as_cancelled(error) from None
-        if isinstance(value, CancelledError):
-            return self._as_cancelled(value)
-        if isinstance(value, Video | Image):
-            return value.with_records(await self._all_records())
-        return value
+            # Not to be raised in there: Dask keeps the error, and with it each frame it passes.
+            outcome = await super()._result(raiseit=False)
+        except CancelledError as cancelled:
+            outcome = cancelled
+        if isinstance(outcome, Video | Image):
+            return outcome.with_records(await self._all_records())
+        error = await self._exception()
+        if error is None:
+            return outcome
+        if not raiseit:
+            return (type(error), error, None) if self.status == "error" else error
+        try:
+            raise error
+        finally:
+            # The error holds this frame, and with it the future: without a cycle both go at once.
+            del error
 
     async def _exception(self) -> Exception | None:
-        error: Exception | None = await super()._exception()
-        if error is None and self.cancelled():
-            return self._as_cancelled(self._state.exception)
+        await self._state.wait()
+        error: Exception | None = self._state.exception
+        if isinstance(error, ElasticDitError):
+            return type(error)(*error.args)
+        if isinstance(error, CancelledError):
+            return GenerationCancelled(self.key, getattr(error, "reason", None) or str(error))
         return error
 
     async def _cancel(self, reason: str) -> bool:
-        if self.done():
+        if self.done() or not await self._listener.cancel(self.key, reason):
             return False
-        accepted = await self._listener.cancel(self.key, reason)
-        if accepted:
-            await self.client.cancel([self], asynchronous=True, reason=reason)
-        return accepted
+        # Not by Dask's cancel: its message may overtake a new submission of the same id.
+        self.client.futures.pop(self.key, None)
+        self._state.cancel(reason=reason)
+        self._watch.cancel(reason)
+        return True
 
     async def _all_records(self) -> tuple[StageRecord, ...]:
         if self._watch.outcome is None:
@@ -148,9 +165,3 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
         report = await self._listener.ask(self.key)
         if report is not None:
             self._watch.hear(report)
-
-    def _as_cancelled(self, error: BaseException) -> GenerationCancelled:
-        if isinstance(error, GenerationCancelled):
-            return error
-        reason = getattr(error, "reason", None) or str(error)
-        return GenerationCancelled(self.key, reason)

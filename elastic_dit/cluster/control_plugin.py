@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
-from pydantic import ValidationError
 from tornado.ioloop import PeriodicCallback
 
 from elastic_dit.cluster import futures
@@ -153,7 +152,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         """An engine reports."""
         try:
             decoded = decode_event(event)
-        except (KeyError, TypeError, ValidationError):
+        except Exception:
             logger.exception("Worker %s sent what is not an event: %s", worker, event)
             return
         self.reactor.observe(decoded)

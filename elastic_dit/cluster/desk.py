@@ -57,9 +57,7 @@ class RequestDesk:
         dict
             ``accepted``: for each its whole ``request`` and how it stands, ``report``.
         """
-        requests = await _all_or_first_error(
-            self._intake.read(options, ready_timeout_s) for options in submissions
-        )
+        requests = await self._check(submissions, ready_timeout_s)
         if client not in self._reactor.scheduler.clients:
             raise ClusterError(f"client {client} left while its request was checked")
         taken: list[GenerationRequest] = []
@@ -83,10 +81,10 @@ class RequestDesk:
         if request_id not in self._reactor.controller.table.live:
             return {"cancelled": False}
         scheduler = self._reactor.scheduler
-        others = set(futures.wanted_by(scheduler, request_id)) - {client}
-        if client is not None and others:
+        if client is not None:
+            # It knows; a notice could hit its next submission of the same id.
             futures.let_go(scheduler, request_id, client)
-        else:
+        if client is None or not futures.wanted_by(scheduler, request_id):
             self._reactor.observe(CancelRequested(request_id=request_id, reason=reason))
         return {"cancelled": True}
 
@@ -98,6 +96,21 @@ class RequestDesk:
     async def models(self) -> dict[str, Any]:
         """``models``: cards of the models served, the default first."""
         return {"models": [card.model_dump(mode="json") for card in self._reactor.cards.cards]}
+
+    async def _check(
+        self, submissions: Sequence[Mapping[str, Any]], ready_timeout_s: float
+    ) -> list[GenerationRequest]:
+        """What they ask for, or the first error."""
+        self._reactor.checking += 1
+        try:
+            checks = (self._intake.read(options, ready_timeout_s) for options in submissions)
+            outcomes = await asyncio.gather(*checks, return_exceptions=True)
+        finally:
+            self._reactor.checking -= 1
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in outcomes if isinstance(outcome, GenerationRequest)]
 
     def _take(
         self, options: Mapping[str, Any], request: GenerationRequest, client: str
@@ -148,12 +161,3 @@ class RequestDesk:
             if isinstance(answer, int):
                 return answer
         raise NotReady(f"no engine of model {model!r} is there to read the prompt: try again soon")
-
-
-async def _all_or_first_error(work: Any) -> list[GenerationRequest]:
-    """Run all to their end; results in order, or the first error."""
-    outcomes = await asyncio.gather(*work, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, GenerationRequest)]

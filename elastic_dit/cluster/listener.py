@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
@@ -56,6 +57,16 @@ class Watch:
         if report.progress.at >= self.progress.at:
             self.progress, self.outcome = report.progress, report.outcome
 
+    def cancel(self, reason: str) -> None:
+        """Note that this client has cancelled the request; it hears no more of it."""
+        request_id, attempt = self.progress.request_id, self.progress.attempt
+        self.progress = replace(
+            self.progress, phase=Phase.CANCELLED, dop=0, queue_position=0, eta_s=None
+        )
+        self.outcome = Outcome(
+            request_id=request_id, phase=Phase.CANCELLED, attempts=attempt, reason=reason
+        )
+
 
 class Listener:
     """Watches of one Dask client's requests, fed by its topic."""
@@ -75,9 +86,9 @@ class Listener:
             self._dask.subscribe_topic(topic_of(self._dask.id), self._heard)
 
     def watch(self, request_id: str) -> Watch:
-        """The watch of a request, made if there is none; it lives while a future holds it."""
+        """The watch of a live request, made if there is none; it lives while a future holds it."""
         watch = self._watches.get(request_id)
-        if watch is None:
+        if watch is None or watch.outcome is not None:
             watch = self._watches[request_id] = Watch(request_id)
         return watch
 

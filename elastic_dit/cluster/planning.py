@@ -143,8 +143,9 @@ class Planning:
             ``accepted``: False for a plan that is not newer than the one in force.
         """
         decoded = PlacementPlan.from_wire(dict(plan))
+        before = self._reactor.controller.plan.epoch
         self._publish(decoded)
-        return {"accepted": self._reactor.controller.plan.epoch == decoded.epoch}
+        return {"accepted": self._reactor.controller.plan.epoch > before}
 
     # -- within
     def _settled(self) -> None:

@@ -51,6 +51,8 @@ class Reactor:
     controller : Controller
     directory : Directory
     cards : CardBoard
+    checking : int
+        Submissions that are being checked, or wait for the first engine.
     """
 
     def __init__(self, scheduler: Any, config: Config, clock: Callable[[], float]) -> None:
@@ -58,6 +60,7 @@ class Reactor:
         self.clock = clock
         self._clock_to_wall = time.time() - clock()
         self.cards = CardBoard()
+        self.checking = 0
         self.configure(config)
 
     def __repr__(self) -> str:
@@ -93,17 +96,20 @@ class Reactor:
                     self._break(request_id_of(command), error)
             self._free_unwanted(event, commands)
         self._tell_progress()
+        self._stay_awake()
 
     def tick(self) -> None:
         """Let time pass: deadlines, and places in line."""
         self.observe(Tick())
-        if self.controller.table.live:
-            # Dask sees no task running; without this an idle timeout would end the cluster.
-            self.scheduler.idle_since = None
         for queue in self.controller.table.queues.values():
             for place, record in enumerate(queue):
                 if self.feed.has_moved(record.request_id, place):
                     self._offer(record)
+
+    def _stay_awake(self) -> None:
+        # Dask sees no task running; without this an idle timeout would end the cluster.
+        if self.controller.table.live or self.checking:
+            self.scheduler.idle_since = None
 
     def _handle(self, event: Event) -> list[Command]:
         try:

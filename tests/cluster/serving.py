@@ -88,13 +88,20 @@ async def serving(
     **scheduler_options: object,
 ) -> AsyncIterator[Cluster]:
     """A running cluster; its scheduler checks its own state after every transition."""
-    options = {"host": "127.0.0.1", "port": 0, "dashboard": False, **scheduler_options}
+    options = {
+        "host": "127.0.0.1",
+        "port": 0,
+        "dashboard": False,
+        "dashboard_address": ":0",
+        **scheduler_options,
+    }
     async with Scheduler(**options) as scheduler:
         await ensure_control(scheduler.address, config=config)
         cluster = Cluster(scheduler, config, [], [])
         try:
             for _ in range(engines):
                 await cluster.add_engine(make)
+            await eventually(lambda: len(cluster.control.reactor.directory) == engines)
             yield cluster
         finally:
             for worker in cluster.workers:

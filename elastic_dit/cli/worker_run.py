@@ -13,9 +13,9 @@ from elastic_dit.cli.interrupts import Interrupts
 from elastic_dit.cli.worker_launch import Launch, find_scheduler
 from elastic_dit.cluster.bootstrap import ensure_control
 from elastic_dit.cluster.fork_server import stop_fork_server
+from elastic_dit.cluster.plain_errors import hide_known_tracebacks, start_error
 from elastic_dit.cluster.processes import worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX
-from elastic_dit.errors import ClusterError
 
 __all__ = ["run_workers"]
 
@@ -33,6 +33,7 @@ def run_workers(launch: Launch, interrupts: Interrupts) -> None:
     ClusterError
         Where a worker did not start; the others are closed again.
     """
+    hide_known_tracebacks()
     with worker_processes(launch.devices, launch.config):
         asyncio_run(_until_interrupted(launch, interrupts), loop_factory=get_loop_factory())
 
@@ -84,7 +85,7 @@ class _Crew:
         try:
             await self._nannies[name]
         except Exception as error:
-            raise ClusterError(f"worker {name} did not start: {_root(error)}") from None
+            raise start_error(name, error) from None
 
     async def close(self) -> None:
         """End every process, orderly if it can be had in time."""
@@ -96,10 +97,3 @@ class _Crew:
             ),
             return_exceptions=True,
         )
-
-
-def _root(error: BaseException) -> str:
-    """What lies at the bottom of Dask's wrappings."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {error}"

@@ -23,6 +23,7 @@ from elastic_dit.cluster.messages import (
     decode_command,
     encode,
 )
+from elastic_dit.cluster.plain_errors import hide_known_tracebacks
 from elastic_dit.cluster.serialization import register_serializers
 from elastic_dit.config import Config
 from elastic_dit.engine.protocol import Engine
@@ -92,6 +93,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         Exception
             Whatever the engine's constructor raises; Dask then stops the worker.
         """
+        hide_known_tracebacks()
         register_serializers()
         self._worker = worker
         self._instance = uuid.uuid4().hex

@@ -15,6 +15,7 @@ from distributed import Scheduler, Security, SpecCluster, Status
 from distributed.utils import NoOpAwaitable
 
 from elastic_dit.cluster.devices import Device, find_devices
+from elastic_dit.cluster.plain_errors import hide_known_tracebacks, start_error
 from elastic_dit.cluster.processes import worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX, control_worker_spec, worker_spec
 from elastic_dit.config import Config
@@ -61,6 +62,8 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
     ------
     ConfigError
         Where there is no such GPU.
+    ClusterError
+        Where a worker cannot start; nothing is left running.
 
     Examples
     --------
@@ -93,6 +96,7 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
         self.config = config or Config()
         self._devices = find_devices(devices, virtual_gpus)
         self._worker_name = name
+        hide_known_tracebacks()
         shared = {
             "host": host,
             "protocol": "tls://" if security and security.require_encryption else "tcp://",
@@ -169,7 +173,7 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
         for name in names[n:]:
             del self.worker_spec[name]
         if len(names) < n:
-            missing = [device for device in self._first(n) if self._name(device) not in names]
+            missing = [device for device in self._first(n) if self._worker_of(device) not in names]
             self.worker_spec.update(self._spec(missing))
 
     def _first(self, n: int) -> tuple[Device, ...]:
@@ -187,7 +191,7 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
             **self._options,
         )
 
-    def _name(self, device: Device) -> str:
+    def _worker_of(self, device: Device) -> str:
         return f"{self._worker_name}-{device.index}"
 
     def _engine_names(self) -> list[str]:
@@ -203,6 +207,12 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
         from elastic_dit.cluster.bootstrap import install_control
 
         await install_control(self.scheduler_comm, self.config)
+
+    async def _correct_state_internal(self) -> None:
+        try:
+            await super()._correct_state_internal()
+        except RuntimeError as error:
+            raise start_error(self._worker_name, error) from None
 
     async def _close(self) -> None:
         try:

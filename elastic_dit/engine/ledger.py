@@ -245,24 +245,36 @@ class Ledger:
             raise GroupBroken(self.run, f"the store does not answer: {error}") from None
 
 
-def shrunk(survivors: tuple[GpuId, ...], source: GpuId, dops: tuple[int, ...]) -> tuple[GpuId, ...]:
-    """Members with which a broken group goes on: as many as allowed, `source` among them.
+def shrunk(
+    survivors: Sequence[GpuId], sources: Sequence[GpuId], dops: Sequence[int]
+) -> tuple[GpuId, ...]:
+    """Members with which a broken group goes on: as many as allowed, one of `sources` among them.
 
     Neighbours in an aligned block are preferred, for their links and because the table has
     their group already.
 
+    Parameters
+    ----------
+    survivors : sequence of int
+        In ascending order.
+    sources : sequence of int
+        Survivors that have the run's latest state.
+    dops : sequence of int
+        Degrees allowed; 1 is among them.
+
     Examples
     --------
-    >>> shrunk((0, 1, 3), source=0, dops=(1, 2, 4)), shrunk((0, 2, 3), source=0, dops=(1, 2, 4))
-    ((0, 1), (0, 2))
+    >>> shrunk([1, 2, 3], [1, 2, 3], [1, 2, 4]), shrunk([0, 2], [2], [1, 2, 4])
+    ((2, 3), (0, 2))
     """
     size = max(dop for dop in dops if dop <= len(survivors))
-    first = source - source % size
-    block = tuple(gpu for gpu in survivors if first <= gpu < first + size)
-    if len(block) == size:
-        return block
-    others = [gpu for gpu in survivors if gpu != source]
-    return tuple(sorted([source, *others[: size - 1]]))
+    for source in sources:
+        first = source - source % size
+        block = tuple(gpu for gpu in survivors if first <= gpu < first + size)
+        if len(block) == size:
+            return block
+    others = [gpu for gpu in survivors if gpu != sources[0]]
+    return tuple(sorted([sources[0], *others[: size - 1]]))
 
 
 def _until(look: Callable[[], _T], timeout_s: float) -> _T:

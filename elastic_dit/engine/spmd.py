@@ -328,16 +328,13 @@ class GroupMember:
         lost = tuple(sorted(set(broken.members) - present.keys()))
         self._table.mark_broken(broken.members, lost)
         step = max(present.values())
-        if step < 0:
-            members: tuple[GpuId, ...] = ()
-        else:
-            source = min(gpu for gpu, done in present.items() if done == step)
-            members = shrunk(tuple(sorted(present)), source, self._dops)
+        sources = sorted(gpu for gpu, done in present.items() if done == step)
+        members = shrunk(sorted(present), sources, self._dops) if step >= 0 else ()
         return Generation(
             number=broken.number + 1,
             members=members,
             epoch=self._table.epoch(members),
-            source=source if members else -1,
+            source=next((gpu for gpu in sources if gpu in members), -1),
             step=step,
             transfer=any(present[gpu] != step for gpu in members),
             lost=lost,

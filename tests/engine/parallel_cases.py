@@ -1,0 +1,226 @@
+"""Requests on tiny models whose heads divide by four, and members that denoise them together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from elastic_dit.engine.group_context import GroupLimits, Regroup, ScriptedContext
+from elastic_dit.engine.group_store import connect
+from elastic_dit.engine.groups import GroupTable
+from elastic_dit.engine.ledger import Ledger
+from elastic_dit.engine.protocol import Boundary, ModelSource
+from elastic_dit.engine.spmd import GroupMember
+from elastic_dit.engine.torch_engine import TorchEngine
+from elastic_dit.request import GenerationRequest, Stage, StageKey
+from tests.engine.contexts import Always
+from tests.engine.members import await_word, tell
+from tests.tiny_models import qwen_image, save, wan
+
+__all__ = [
+    "CASES",
+    "STEPS",
+    "Part",
+    "encoded",
+    "engine_of",
+    "reference",
+    "request_of",
+    "table_of",
+    "take_part",
+]
+
+STEPS = 6
+TIMEOUT_S = 30.0
+"""Of collectives: far more than a step takes on a machine that is busy with other tests."""
+CPU = torch.device("cpu")
+
+CASES: dict[str, dict[str, Any]] = {
+    "wan": {"model": "wan", "num_frames": 9},
+    "wan uneven": {"model": "wan", "num_frames": 5, "width": 48, "height": 80},
+    "qwen": {"model": "qwen_image", "negative_prompt": "bad and blurred"},
+    "qwen uneven": {"model": "qwen_image", "width": 40, "height": 24},
+}
+
+
+def wan_of_four_heads() -> Any:
+    import diffusers
+
+    pipeline = wan()
+    config = {**pipeline.transformer.config, "num_attention_heads": 4}
+    torch.manual_seed(1)
+    pipeline.transformer = diffusers.WanTransformer3DModel.from_config(config).eval()
+    return pipeline
+
+
+BUILDERS = {"wan": wan_of_four_heads, "qwen_image": qwen_image}
+
+
+@cache
+def engine_of(model: str) -> TorchEngine:
+    """An engine with the encoder and transformer of one model; forked members share it."""
+    folder = TemporaryDirectory()
+    path = str(save(BUILDERS[model](), Path(folder.name)))
+    options = {"max_sequence_length": 32} if model == "wan" else {}
+    engine = TorchEngine([ModelSource(name=model, path=path, options=options)], "cpu", 1)
+    for stage in (Stage.ENCODER, Stage.DIT):
+        engine.load(StageKey(model, stage))
+    engine.folder = folder  # kept as long as the engine
+    return engine
+
+
+@cache
+def request_of(case: str) -> GenerationRequest:
+    options = {
+        "prompt": "a dancing monkey",
+        "negative_prompt": "bad",
+        "request_id": case.replace(" ", "-"),
+        "seed": 7,
+        "width": 32,
+        "height": 32,
+        "num_inference_steps": STEPS,
+        "guidance_scale": 3.0,
+        **CASES[case],
+    }
+    return engine_of(options["model"]).card(options["model"]).complete(options)
+
+
+@cache
+def encoded(case: str) -> Any:
+    request = request_of(case)
+    return engine_of(request.model).run(Stage.ENCODER, request, None, Always()).payload
+
+
+@cache
+def reference(case: str) -> torch.Tensor:
+    """Latents of the run on one GPU."""
+    request = request_of(case)
+    output = engine_of(request.model).run(Stage.DIT, request, encoded(case), Always())
+    return output.payload["latents"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one member does in a test.
+
+    Attributes
+    ----------
+    case : str
+    orders : dict
+        What its shell says after how many steps.
+    ticket : str
+        The order by which it joins, none for the member that begins.
+    signal_at, raise_at, hold_at : int
+        Step in the midst of which it gets `signal`, raises, or waits for the test's word.
+    tell_knock : bool
+        Whether to tell the test once it waits to be admitted.
+    snapshot : payload
+        State from which the member that begins goes on.
+    """
+
+    case: str
+    orders: dict[int, Boundary | Regroup] = field(default_factory=dict)
+    ticket: str = ""
+    signal_at: int = -1
+    signal: signal.Signals = signal.SIGKILL
+    raise_at: int = -1
+    hold_at: int = -1
+    tell_knock: bool = False
+    snapshot: Any = None
+    timeout_s: float = TIMEOUT_S
+    settle_s: float = 0.5
+    run: str = "r/1"
+
+
+def table_of(address: str, gpu: int, timeout_s: float) -> GroupTable:
+    return GroupTable(connect(address), gpu, device=CPU, timeout_s=timeout_s)
+
+
+def take_part(
+    address: str, gpu: int, part: Part, table: GroupTable | None = None
+) -> dict[str, Any]:
+    """Do `part` as GPU `gpu`; how it ended, as plain data."""
+    request = request_of(part.case)
+    engine = engine_of(request.model)
+    session = engine.session(request)
+    context = ScriptedContext(part.orders)
+    member = GroupMember(
+        session,
+        engine.parallel(request.model),
+        table or table_of(address, gpu, part.timeout_s),
+        Ledger(connect(address), part.run, gpu, settle_s=part.settle_s),
+        context,
+        dops=(1, 2, 4),
+        device=CPU,
+        limits=GroupLimits(join_s=40.0, step_floor_s=20.0),
+    )
+    begun = _watched(session, engine, request.model, part)
+    if part.ticket:
+        if part.tell_knock:
+            member._ledger.knock(part.ticket)
+            tell("knocked")
+        outcome = member.join(part.ticket)
+    else:
+        if part.snapshot is None:
+            session.begin(encoded(part.case))
+        else:
+            session.restore(part.snapshot)
+        outcome = member.lead()
+    payload = dict(outcome.payload or {})
+    return {
+        "end": outcome.end.value,
+        "step": outcome.step,
+        "reason": outcome.reason,
+        "payload": payload,
+        "latents": payload.get("latents"),
+        "steps_run": begun,
+        "redo_s": _longest(session.begun_at, begun),
+        "refusals": context.refusals,
+        "changes": [
+            {"members": list(c.members), "step": c.step, "lost": list(c.lost)}
+            for c in context.changes
+        ],
+    }
+
+
+def _longest(times: list[float], steps: list[int]) -> float:
+    """Seconds from the beginning of a step to its being done again."""
+    again = [t for t, a, b in zip(pairwise(times), steps, steps[1:], strict=False) if a == b]
+    return max((later - earlier for earlier, later in again), default=0.0)
+
+
+def _watched(session: Any, engine: TorchEngine, model: str, part: Part) -> list[int]:
+    """Steps that the session begins; in the chosen one something happens."""
+    begun: list[int] = []
+    step = session.step
+
+    def watched() -> None:
+        begun.append(session.step_index)
+        session.begun_at.append(time.monotonic())
+        step()
+
+    def strike(*_: Any) -> None:
+        now = begun[-1] if begun else -1
+        if now == part.signal_at and now >= 0:
+            os.kill(os.getpid(), part.signal)
+        if now == part.raise_at and now >= 0:
+            raise MemoryError("out of memory, pretended")
+        if now == part.hold_at and now not in held:
+            held.add(now)
+            tell("holding")
+            await_word()
+
+    held: set[int] = {-1}
+    session.step, session.begun_at = watched, []
+    transformer = engine._resident[StageKey(model, Stage.DIT)].models[0]
+    blocks = getattr(transformer, "blocks", None) or transformer.transformer_blocks
+    blocks[1].register_forward_pre_hook(strike)
+    return begun

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["TINY", "cogvideox", "pixart", "save", "wan"]
-
-NUM_STEPS = 4
+__all__ = ["TINY", "cogvideox", "pixart", "qwen_image", "save", "wan"]
 
 
 def byte_tokenizer(bos: str, eos: str, pad: str, extra: tuple[str, ...] = ()) -> Any:
@@ -234,6 +232,8 @@ TINY = {
     "wan": wan,
     "wan_euler": lambda: wan("FlowMatchEulerDiscreteScheduler"),
     "qwen_image": qwen_image,
+    "cogvideox": cogvideox,
+    "pixart": pixart,
 }
 """Builders of the tiny models that engines can serve."""
 

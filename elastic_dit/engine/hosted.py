@@ -23,7 +23,23 @@ from elastic_dit.engine.payload import plain
 from elastic_dit.engine.placement import placed, to_places
 from elastic_dit.engine.session import Snapshot
 
-__all__ = ["HostedSession"]
+__all__ = ["DecodeReached", "HostedSession"]
+
+
+class DecodeReached(Exception):
+    """A pipeline in the DiT stage called its VAE's ``decode``: it is at its end.
+
+    Parameters
+    ----------
+    positional : tuple
+    named : mapping
+        What it called ``decode`` with.
+    """
+
+    def __init__(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        super().__init__(positional, named)
+        self.positional = positional
+        self.named = dict(named)
 
 
 class HostedSession:
@@ -34,7 +50,8 @@ class HostedSession:
     pipeline : DiffusionPipeline
         Shared by all requests; the session works on a shallow copy with own scheduler.
     inputs : mapping of str to Any
-        Arguments of its ``__call__`` that stem from the request.
+        Arguments of its ``__call__`` that stem from the request. With ``output_type="latent"``
+        the session ends with latents, else where the pipeline calls its VAE.
     seed : int
         Of the initial noise, drawn on the CPU.
 
@@ -106,8 +123,11 @@ class HostedSession:
 
     @torch.no_grad()
     def finish(self) -> dict[str, Any]:
-        """Latents as the pipeline returns them for ``output_type="latent"``."""
-        output = self._loop.switch()
+        """Arguments of the call to ``vae.decode``, or ``latents`` where that is the output."""
+        try:
+            output = self._loop.switch()
+        except DecodeReached as end:
+            return {"decode": {"args": end.positional, "kwargs": end.named}}
         return {"latents": output[0]}
 
     @torch.no_grad()
@@ -133,11 +153,7 @@ class HostedSession:
         self._given = dict(inputs)
         accepted = inspect.signature(self._pipeline.__call__).parameters
         arguments = {**self._given, **self._inputs}
-        arguments |= {
-            "generator": self._generator,
-            "output_type": "latent",
-            "return_dict": False,
-        }
+        arguments |= {"generator": self._generator, "return_dict": False}
         call = functools.partial(
             self._pipeline, **{k: v for k, v in arguments.items() if k in accepted}
         )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from elastic_dit.engine import modular
+from elastic_dit.engine.classic import ClassicStage
 from elastic_dit.engine.devices import release_memory
 from elastic_dit.engine.guard import AbortGuard
 from elastic_dit.engine.loading import load_component
-from elastic_dit.engine.modular_session import ModularSession
+from elastic_dit.engine.modular_stage import ModularStage
 from elastic_dit.engine.sequence_parallel import SequenceParallel
 from elastic_dit.engine.session import Session
 from elastic_dit.engine.stub import config_stub
@@ -21,21 +21,44 @@ from elastic_dit.families import FamilySpec, ServingHints
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.request import GenerationRequest, Stage
 
-__all__ = ["StageRuntime", "frames_of"]
+__all__ = ["StageProgram", "StageRuntime", "frames_of"]
+
+
+class StageProgram(Protocol):
+    """How one stage of one kind of family runs; `given` is the request in the family's words."""
+
+    @staticmethod
+    def components(family: FamilySpec, folder: ModelFolder, stage: Stage) -> tuple[str, ...]:
+        """Names of what the stage owns."""
+        ...
+
+    def encode(self, given: Mapping[str, Any], guided: bool) -> dict[str, Any]:
+        """Conditioning of the DiT stage."""
+        ...
+
+    def session(
+        self, given: Mapping[str, Any], guidance: Mapping[str, Any] | None, seed: int
+    ) -> Session:
+        """A new session of the DiT stage."""
+        ...
+
+    def decode(self, given: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """Videos or images as floats from 0 to 1."""
+        ...
 
 
 class StageRuntime:
-    """Weights of one stage and the blocks that run them.
+    """Weights of one stage and the program that runs them.
 
     Parameters
     ----------
     family : FamilySpec
     hints : ServingHints
     stage : Stage
-    components : mapping of str to object
-        What the stage owns, loaded.
-    stubs : mapping of str to object
-        Stand-ins for what it only reads.
+    program : StageProgram
+        Over the loaded components.
+    models : tuple of torch.nn.Module
+        Those components that have weights.
     """
 
     def __init__(
@@ -43,16 +66,15 @@ class StageRuntime:
         family: FamilySpec,
         hints: ServingHints,
         stage: Stage,
-        components: Mapping[str, Any],
-        stubs: Mapping[str, Any],
+        program: StageProgram,
+        models: tuple[torch.nn.Module, ...],
     ) -> None:
         self._family = family
         self._hints = hints
         self._stage = stage
-        self._blocks = _blocks_of(family)[stage]
-        self._pipeline = modular.stage_pipeline(self._blocks, components, stubs)
-        self.models = tuple(c for c in components.values() if isinstance(c, torch.nn.Module))
-        self.guard = AbortGuard(self.models)
+        self._program: StageProgram | None = program
+        self.models = models
+        self.guard = AbortGuard(models)
 
     def __repr__(self) -> str:
         return f"<StageRuntime {self._family.name}/{self._stage} {self.nbytes / 1e6:.1f} MB>"
@@ -76,13 +98,16 @@ class StageRuntime:
             With the cause; whatever had been loaded by then is freed.
         """
         try:
-            names = _blocks_of(family)[stage].components
+            kind = ModularStage if family.blocks else ClassicStage
+            names = kind.components(family, folder, stage)
             loaded = {n: load_component(folder, n, dtype, device) for n in names}
             stubs = {n: config_stub(folder, n, dtype) for n in family.stubs if n not in names}
             for stub_name, stub in stubs.items():
                 family.fit_stub(stub_name, stub)
             owned = {n: component for n, component in loaded.items() if component is not None}
-            return cls(family, hints, stage, owned, stubs)
+            program = kind(family, folder, stage, owned, stubs)
+            models = tuple(c for c in owned.values() if isinstance(c, torch.nn.Module))
+            return cls(family, hints, stage, program, models)
         except Exception as error:
             cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
         # outside the handler: inside, the traceback would still hold what was loaded
@@ -100,8 +125,8 @@ class StageRuntime:
 
     def session(self, request: GenerationRequest) -> Session:
         """A new session of `request`; for the DiT stage."""
-        pipeline = modular.own_pipeline(self._pipeline, self._family.guidance(request))
-        return ModularSession(self._blocks, pipeline, self._inputs(request), request.seed)
+        guidance = self._family.guidance(request)
+        return self._running.session(self._given(request), guidance, request.seed)
 
     @torch.no_grad()
     def run(self, request: GenerationRequest, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,15 +138,11 @@ class StageRuntime:
             After the encoder what later stages declare; after the decoder
             ``{"frames": uint8 tensor [T, H, W, 3]}``.
         """
-        given = self._inputs(request)
-        # guidance stays on for the encoder: blocks of some families leave the negative
-        # embedding undefined without it, and its cost is one short text
-        pipeline = modular.own_pipeline(self._pipeline, {})
-        values = modular.run_blocks(self._blocks, pipeline, {**inputs, **given})
+        given = self._given(request)
         if self._stage is Stage.DECODER:
-            return {"frames": frames_of(values["videos" if "videos" in values else "images"])}
-        names = self._blocks.gives - given.keys()
-        return {n: values[n] for n in sorted(names & values.keys()) if values[n] is not None}
+            return {"frames": frames_of(self._running.decode(given, inputs))}
+        encoded = self._running.encode(given, self._family.guidance(request) is not None)
+        return {name: value for name, value in encoded.items() if value is not None}
 
     @cached_property
     def parallel(self) -> SequenceParallel:
@@ -141,9 +162,14 @@ class StageRuntime:
         self.guard.close()
         self.__dict__.pop("parallel", None)
         self.models = ()
-        self._pipeline = None
+        self._program = None
 
-    def _inputs(self, request: GenerationRequest) -> dict[str, Any]:
+    @property
+    def _running(self) -> StageProgram:
+        assert self._program is not None, "the stage was closed"
+        return self._program
+
+    def _given(self, request: GenerationRequest) -> dict[str, Any]:
         return {**self._family.inputs(request, self._hints), "output_type": "pt"}
 
 
@@ -165,8 +191,3 @@ def frames_of(output: torch.Tensor) -> torch.Tensor:
     """
     frames = output[0] if output.ndim == 5 else output[:1]
     return (frames.float() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-
-
-def _blocks_of(family: FamilySpec) -> dict[Stage, modular.StageBlocks]:
-    assert family.blocks is not None
-    return modular.stage_blocks(family.blocks, frozenset(family.trigger.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -235,11 +236,15 @@ class TorchEngine:
         inputs: Payload,
         context: StageContext,
     ) -> dict[str, Any]:
-        session = runtime.session(request)
-        if SNAPSHOT in inputs:
-            session.restore(inputs[SNAPSHOT])
-        else:
-            session.begin(to_device(inputs, self._device))
+        with closing(runtime.session(request)) as session:
+            if SNAPSHOT in inputs:
+                session.restore(inputs[SNAPSHOT])
+            else:
+                session.begin(to_device(inputs, self._device))
+            self._step_to_end(session, context)
+            return session.finish()
+
+    def _step_to_end(self, session: Session, context: StageContext) -> None:
         while session.step_index < session.total_steps:
             session.step()
             devices.synchronize(self._device)  # a step is done when the device has done it
@@ -249,4 +254,3 @@ class TorchEngine:
             if action is Boundary.PREEMPT and session.step_index < session.total_steps:
                 snapshot = to_host({SNAPSHOT: session.snapshot()})
                 raise StageStopped(action, snapshot, session.step_index)
-        return session.finish()

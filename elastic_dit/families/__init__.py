@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from elastic_dit.errors import UnsupportedModel
+from elastic_dit.families.cogvideox import CogVideoXFamily
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.pixart import PixArtFamily
 from elastic_dit.families.qwen_image import QwenImageFamily
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.families.wan import WanFamily
 
 __all__ = ["FAMILIES", "FamilySpec", "ServingHints", "family_of"]
 
-FAMILIES: tuple[FamilySpec, ...] = (WanFamily(), QwenImageFamily())
+FAMILIES: tuple[FamilySpec, ...] = (
+    WanFamily(),
+    QwenImageFamily(),
+    CogVideoXFamily(),
+    PixArtFamily(),
+)
 """All known families; to add one, write its module and name it here."""
 
 

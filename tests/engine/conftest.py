@@ -14,6 +14,8 @@ OPTIONS = {
     "wan": {"max_sequence_length": 32},
     "wan_euler": {"max_sequence_length": 32},
     "qwen_image": {"max_sequence_length": 512},
+    "cogvideox": {"max_sequence_length": 16},
+    "pixart": {"max_sequence_length": 32},
 }
 
 

@@ -21,36 +21,44 @@ def _pipeline(model: str) -> Any:
     return pipeline
 
 
+_TEXT = {"wan": 32, "wan_euler": 32, "qwen_image": 512, "cogvideox": 16, "pixart": 32}
+
+
 def _call(request: GenerationRequest, output_type: str) -> Any:
+    guidance = "true_cfg_scale" if request.model == "qwen_image" else "guidance_scale"
     options: dict[str, Any] = {
         "prompt": request.prompt,
         "negative_prompt": request.negative_prompt,
+        "max_sequence_length": _TEXT[request.model],
         "height": request.height,
         "width": request.width,
         "num_inference_steps": request.num_inference_steps,
+        guidance: request.guidance_scale,
         "generator": torch.Generator().manual_seed(request.seed),
         "output_type": output_type,
+        "return_dict": False,
     }
-    if request.model == "qwen_image":
-        options |= {"true_cfg_scale": request.guidance_scale, "max_sequence_length": 512}
-    else:
-        options |= {"guidance_scale": request.guidance_scale, "max_sequence_length": 32}
-        options |= {"num_frames": request.num_frames}
-    return _pipeline(request.model)(**options)
+    if request.model in _VIDEO:
+        options["num_frames"] = request.num_frames
+    if request.model == "pixart":
+        options |= {"use_resolution_binning": False, "clean_caption": False}
+    return _pipeline(request.model)(**options)[0]
+
+
+_VIDEO = ("wan", "wan_euler", "cogvideox")
 
 
 def plain_latents(request: GenerationRequest) -> torch.Tensor:
     """Latents as the pipeline gives them, unpacked where it packs them."""
-    output = _call(request, "latent")
+    latents = _call(request, "latent")
     if request.model == "qwen_image":
         pipeline = _pipeline("qwen_image")
         size = request.height, request.width, pipeline.vae_scale_factor
-        return pipeline._unpack_latents(output.images, *size)
-    return output.frames
+        latents = pipeline._unpack_latents(latents, *size)
+    return latents
 
 
 def plain_frames(request: GenerationRequest) -> np.ndarray:
     """Frames [T, H, W, 3], uint8, by the rule of diffusers' ``numpy_to_pil``."""
-    output = _call(request, "np")
-    floats = output.images if request.model == "qwen_image" else output.frames[0]
-    return (floats * 255).round().astype("uint8")
+    floats = _call(request, "np")
+    return ((floats[0] if request.model in _VIDEO else floats) * 255).round().astype("uint8")

@@ -68,7 +68,7 @@ def plain(name: str, seed: int = 7) -> torch.Tensor:
 
 
 def session_of(name: str, seed: int = 7) -> HostedSession:
-    return HostedSession(pipeline_of(name), INPUTS[name], seed)
+    return HostedSession(pipeline_of(name), {**INPUTS[name], "output_type": "latent"}, seed)
 
 
 def steps(session: HostedSession) -> Iterator[int]:
@@ -101,7 +101,7 @@ def test_resumed_in_another_process_after_any_step_it_is_the_same(name: str, ste
         calls: list[int] = []
         pipeline = pipeline_of(name)
         pipeline.transformer.register_forward_pre_hook(lambda *_: calls.append(1))
-        resumed = HostedSession(pipeline, INPUTS[name], seed=0)
+        resumed = session_of(name, seed=0)
         resumed.restore(snapshot)
         assert resumed.step_index == step
         assert not calls, "what was done before is not computed again"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from elastic_dit.engine.payload import map_tensors, pack
+from elastic_dit.engine.payload import digest, map_tensors, pack
 from elastic_dit.engine.protocol import Boundary, ModelSource, Payload, StageStopped
 from elastic_dit.engine.torch_engine import TorchEngine
 from elastic_dit.errors import ModelLoadError, UnknownModel
@@ -24,8 +24,13 @@ CASES: dict[str, dict[str, Any]] = {
     "qwen image": {"model": "qwen_image"},
     "qwen wide": {"model": "qwen_image", "width": 48, "negative_prompt": ""},
     "qwen unguided": {"model": "qwen_image", "guidance_scale": 1.0},
+    "cogvideox": {"model": "cogvideox", "num_frames": 9},
+    "pixart": {"model": "pixart"},
+    "pixart unguided": {"model": "pixart", "guidance_scale": 1.0},
 }
-RESUMED = ("wan video", "wan image", "qwen image")
+RESUMED = ("wan video", "wan image", "qwen image", "cogvideox")
+# the sampler of PixArt under recent numpy
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 def request_of(engine: TorchEngine, case: str = "wan video", **more: Any) -> GenerationRequest:
@@ -73,7 +78,8 @@ def test_three_processes_make_what_the_plain_pipeline_makes(
     encoded = elsewhere(lambda inputs: run(Stage.ENCODER, inputs), None)
     denoised = elsewhere(lambda inputs: run(Stage.DIT, inputs), encoded)
     decoded = elsewhere(lambda inputs: run(Stage.DECODER, inputs), denoised)
-    assert torch.equal(denoised["latents"], plain_latents(request))
+    if "latents" in denoised:  # else what reaches the decoder is scaled already
+        assert torch.equal(denoised["latents"], plain_latents(request))
     frames = decoded["frames"]
     assert frames.shape == (request.num_frames, request.height, request.width, 3)
     assert np.array_equal(frames, plain_frames(request))
@@ -97,7 +103,8 @@ def test_resumed_in_another_process_after_any_step_it_is_the_same(
 
     resumed = elsewhere(rest, stopped.value.snapshot)
     assert resumed["boundaries"] == [(k, 4) for k in range(step + 1, 5)]
-    assert torch.equal(resumed["latents"], plain_latents(request))
+    frames = engine.run(Stage.DECODER, request, resumed, Always()).payload["frames"]
+    assert np.array_equal(frames, plain_frames(request))
 
 
 def test_a_snapshot_holds_no_weights(engine: TorchEngine) -> None:
@@ -136,7 +143,7 @@ def test_interleaved_requests_do_not_disturb_each_other(
         assert torch.equal(session.finish()["latents"], plain_latents(request))
 
 
-@pytest.mark.parametrize("case", ["wan video", "qwen image"])
+@pytest.mark.parametrize("case", ["wan video", "qwen image", "cogvideox"])
 @pytest.mark.parametrize("stage", list(Stage))
 def test_aborted_between_any_two_blocks_a_stage_leaves_nothing(
     case: str, stage: Stage, engine: TorchEngine
@@ -157,9 +164,7 @@ def test_aborted_between_any_two_blocks_a_stage_leaves_nothing(
         assert stopped.value.action is Boundary.ABORT
         assert context.looks == looks, "the stage went on after it was told to stop"
         again = engine.run(stage, request, inputs, Always()).payload
-        assert again.keys() == expected.keys()
-        for name, value in expected.items():
-            assert np.array_equal(np.asarray(again[name]), np.asarray(value)), name
+        assert digest(*pack(again)) == digest(*pack(expected))
 
 
 def test_an_aborted_decode_keeps_no_frames(engine: TorchEngine) -> None:
@@ -214,7 +219,7 @@ def test_stages_come_and_go(sources: tuple[ModelSource, ...]) -> None:
 
 
 def test_unknown_models_are_named(engine: TorchEngine) -> None:
-    with pytest.raises(UnknownModel, match="one of wan, wan_euler, qwen_image"):
+    with pytest.raises(UnknownModel, match="one of wan, wan_euler, qwen_image, cogvideox, pixart"):
         engine.card("sora")
 
 

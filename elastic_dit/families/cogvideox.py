@@ -1,0 +1,54 @@
+"""CogVideoX text-to-video: no modular blocks, and a stochastic sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastic_dit.catalog import ModelCard, RequestDefaults
+from elastic_dit.families.folder import ModelFolder
+from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.spec import FamilySpec
+from elastic_dit.request import GenerationRequest
+
+__all__ = ["CogVideoXFamily"]
+
+MAX_SEQUENCE_LENGTH = 226
+"""Tokens that prompts are padded to, as all its transformers were trained."""
+DEFAULTS = RequestDefaults(
+    width=720, height=480, num_frames=49, fps=8, num_inference_steps=50, guidance_scale=6.0
+)
+LIMITS = {"max_side": 1360, "max_pixels": 1360 * 768, "max_frames": 81, "max_steps": 200}
+
+
+class CogVideoXFamily(FamilySpec):
+    """CogVideoX in all sizes."""
+
+    name = "cogvideox"
+    pipelines = ("CogVideoXPipeline",)
+    encode_returns = ("prompt_embeds", "negative_prompt_embeds")
+
+    def card(self, name: str, folder: ModelFolder, hints: ServingHints) -> ModelCard:
+        """Sizes from VAE compression and patch size, frames from temporal compression."""
+        vae, transformer = folder.config("vae"), folder.config("transformer")
+        compression = 2 ** (len(vae["block_out_channels"]) - 1)
+        limits = {
+            **LIMITS,
+            "size_multiple": compression * transformer["patch_size"],
+            # the VAE decodes latents two by two and its first frame alone only in an odd count
+            "frame_multiple": 2 * vae["temporal_compression_ratio"],
+            "max_prompt_tokens": hints.max_sequence_length or MAX_SEQUENCE_LENGTH,
+        }
+        return self._card(name, hints, limits, DEFAULTS)
+
+    def inputs(self, request: GenerationRequest, hints: ServingHints) -> dict[str, Any]:
+        """Its names are the request's own."""
+        return {
+            "prompt": request.prompt,
+            "negative_prompt": request.negative_prompt,
+            "max_sequence_length": hints.max_sequence_length or MAX_SEQUENCE_LENGTH,
+            "height": request.height,
+            "width": request.width,
+            "num_frames": request.num_frames,
+            "num_inference_steps": request.num_inference_steps,
+            "guidance_scale": request.guidance_scale,
+        }

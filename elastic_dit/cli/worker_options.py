@@ -27,6 +27,10 @@ def inherited_options() -> list[click.Parameter]:
     for param in params:
         if param.name in _DEFAULTS:
             param.default = _DEFAULTS[param.name]
+        if isinstance(param, click.Option) and param.help:
+            param.help = param.help.replace(" with '--nworkers'", "").replace(
+                "with --nworkers", "for several GPUs"
+            )
     return params
 
 

@@ -225,7 +225,11 @@ class GpuPool:
 
     def _list(self, key: StageKey, gpu: GpuId, *, serves: bool, free: bool, slot: bool) -> None:
         if key not in self._free:
-            self._free[key], self._serving[key], self._slots[key] = SortedSet(), set(), OrderedDict()
+            self._free[key], self._serving[key], self._slots[key] = (
+                SortedSet(),
+                set(),
+                OrderedDict(),
+            )
         if free != (gpu in self._free[key]):
             self._list_free(key, gpu, free)
         if serves:

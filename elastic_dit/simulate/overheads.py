@@ -1,0 +1,93 @@
+"""What a cluster costs beside computing: transfers, hand-overs, loads, detection."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastic_dit.errors import ConfigError
+from elastic_dit.request import Stage
+
+__all__ = ["Overheads"]
+
+_DEFAULT_BYTES = {Stage.ENCODER: 8 << 20, Stage.DIT: 16 << 20, Stage.DECODER: 64 << 20}
+"""Order of magnitude of a 480p video model: conditioning, latents, frames."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """Times of a virtual cluster that no cost model knows; all zero by default.
+
+    Attributes
+    ----------
+    latency_s : float
+        Of one message or transfer between engines.
+    bandwidth_bytes_per_s : float
+        Of one transfer between engines.
+    jitter_probability, jitter_s : float
+        Part of all transfers that take `jitter_s` longer.
+    output_bytes : mapping of Stage to int
+        Size of what a stage makes; a DiT snapshot, and the state sent to GPUs that join a
+        group, are as large as its output.
+    group_create_s : float
+        First use of a group of GPUs.
+    handover_s : float
+        Every change of the GPUs that work on a request, once before they go on.
+    load_s, drop_s : float
+        One stage's weights.
+    detect_s : float
+        Between the death of a GPU and `EngineLost`.
+    pull_timeout_s : float
+        After which a pull from a dead GPU is given up.
+    provision_s : float
+        Between `AskNodes` and the machine being there.
+    """
+
+    latency_s: float = 0.0
+    bandwidth_bytes_per_s: float = math.inf
+    jitter_probability: float = 0.0
+    jitter_s: float = 0.0
+    output_bytes: Mapping[Stage, int] = field(default_factory=lambda: dict(_DEFAULT_BYTES))
+    group_create_s: float = 0.0
+    handover_s: float = 0.0
+    load_s: float = 0.0
+    drop_s: float = 0.0
+    detect_s: float = 0.0
+    pull_timeout_s: float = 1.0
+    provision_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in _DURATIONS:
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"overheads.{name}", value, "finite seconds of 0 or more")
+        if not self.bandwidth_bytes_per_s > 0:
+            raise ConfigError(
+                "overheads.bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "above 0"
+            )
+        if not 0 <= self.jitter_probability <= 1:
+            raise ConfigError(
+                "overheads.jitter_probability", self.jitter_probability, "from 0 to 1"
+            )
+
+    def transfer_s(self, nbytes: int, dice: random.Random) -> float:
+        """Seconds of one transfer."""
+        seconds = self.latency_s + nbytes / self.bandwidth_bytes_per_s
+        if self.jitter_probability and dice.random() < self.jitter_probability:
+            seconds += self.jitter_s
+        return seconds
+
+
+_DURATIONS = (
+    "latency_s",
+    "jitter_s",
+    "group_create_s",
+    "handover_s",
+    "load_s",
+    "drop_s",
+    "detect_s",
+    "pull_timeout_s",
+    "provision_s",
+)

@@ -6,8 +6,8 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
@@ -15,13 +15,15 @@ __all__ = [
     "VIRTUAL_KIND",
     "allocated_bytes",
     "device_kind",
+    "freeing_memory",
     "keep_freed_memory",
     "memory_bytes",
-    "out_of_memory_cleared",
     "prepare",
     "release_memory",
     "synchronize",
 ]
+
+_Result = TypeVar("_Result")
 
 VIRTUAL_KIND = "virtual"
 """Kind of a GPU that is played by CPU threads."""
@@ -77,12 +79,19 @@ def allocated_bytes(device: torch.device, weights_bytes: int) -> int:
     return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else weights_bytes
 
 
-@contextmanager
-def out_of_memory_cleared(device: torch.device) -> Iterator[None]:
-    """Turn running out of GPU memory into an error that holds on to none."""
+def freeing_memory(device: torch.device, compute: Callable[[], _Result]) -> _Result:
+    """Result of `compute`; where it runs out of GPU memory, an error that holds on to none.
+
+    The original's traceback refers to all that was being computed, so it is left behind. A
+    context manager could not do that: its exception would carry the original as its context.
+
+    Raises
+    ------
+    torch.OutOfMemoryError
+        With the original's message.
+    """
     try:
-        yield
-        return
+        return compute()
     except torch.OutOfMemoryError as error:
         message = str(error)
     release_memory(device)

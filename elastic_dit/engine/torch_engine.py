@@ -171,12 +171,17 @@ class TorchEngine:
             raise ModelLoadError(request.model, stage, "the stage is not resident")
         start = time.perf_counter()
         devices.prepare(self._device, self._cpu_threads)
-        with devices.out_of_memory_cleared(self._device), runtime.guard.watching(context):
-            if stage is Stage.DIT:
-                output = self._denoise(runtime, request, inputs or {}, context)
-            else:
-                output = runtime.run(request, to_device(inputs or {}, self._device))
-            payload = to_host(output)
+
+        def compute() -> dict[str, Any]:
+            with runtime.guard.watching(context):
+                if stage is Stage.DIT:
+                    output = self._denoise(runtime, request, inputs or {}, context)
+                else:
+                    output = runtime.run(request, to_device(inputs or {}, self._device))
+                host: dict[str, Any] = to_host(output)
+                return host
+
+        payload = devices.freeing_memory(self._device, compute)
         if stage is Stage.DECODER:
             payload = {"frames": payload["frames"].numpy()}
         return StageOutput(payload=payload, seconds=time.perf_counter() - start)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_dit.errors import ConfigError, InvalidRequest, UnsupportedModel
+from elastic_dit.families import FAMILIES, ServingHints, family_of
+from elastic_dit.families.folder import ModelFolder
+
+CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
+    "WanPipeline": {
+        "vae": {"scale_factor_spatial": 8, "scale_factor_temporal": 4},
+        "transformer": {"patch_size": [1, 2, 2], "num_attention_heads": 12},
+    },
+    "QwenImagePipeline": {
+        "vae": {"temperal_downsample": [False, True, True]},
+        "transformer": {"num_attention_heads": 24},
+    },
+    "CogVideoXPipeline": {
+        "vae": {"block_out_channels": [128, 256, 256, 512], "temporal_compression_ratio": 4},
+        "transformer": {"patch_size": 2},
+    },
+    "PixArtSigmaPipeline": {
+        "vae": {"block_out_channels": [128, 256, 512, 512]},
+        "transformer": {"patch_size": 2},
+    },
+}
+MULTIPLES = {  # of the published models: pixels, frames, tokens
+    "WanPipeline": (16, 4, 512),
+    "QwenImagePipeline": (16, 1, 512),
+    "CogVideoXPipeline": (16, 8, 226),
+    "PixArtSigmaPipeline": (16, 1, 300),
+}
+
+
+def folder_of(path: Path, pipeline: str, **index: Any) -> ModelFolder:
+    path.mkdir(exist_ok=True)
+    (path / "model_index.json").write_text(json.dumps({"_class_name": pipeline, **index}))
+    for name, config in CONFIGS.get(pipeline, {}).items():
+        (path / name).mkdir(exist_ok=True)
+        (path / name / "config.json").write_text(json.dumps(config))
+    return ModelFolder.open(str(path))
+
+
+@pytest.mark.parametrize("pipeline", CONFIGS)
+def test_a_card_comes_from_the_models_own_configuration(pipeline: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", pipeline)
+    family = family_of(folder)
+    card = family.card("m", folder, ServingHints())
+    limits = card.size_multiple, card.frame_multiple, card.max_prompt_tokens
+    assert limits == MULTIPLES[pipeline]
+    request = card.complete({"prompt": "a cat", "request_id": "r", "seed": 0})
+    assert request.width == card.defaults.width, "the defaults are within the limits"
+    inputs = family.inputs(request, ServingHints(max_sequence_length=7))
+    assert inputs["max_sequence_length"] == 7
+    assert {"prompt", "negative_prompt", "height", "width"} <= inputs.keys()
+    with pytest.raises(InvalidRequest, match="width = 33"):
+        card.complete({"prompt": "a cat", "request_id": "r", "seed": 0, "width": 33})
+
+
+def test_every_family_is_tried_here() -> None:
+    assert set(CONFIGS) == {name for family in FAMILIES for name in family.pipelines}
+    assert all(family.blocks or family.encode_returns for family in FAMILIES)
+
+
+def test_the_embedded_model_has_its_own_limits() -> None:
+    folder = ModelFolder.open("embedded:shapes")
+    card = family_of(folder).card("shapes", folder, ServingHints.of(folder, None, "shapes"))
+    assert (card.size_multiple, card.max_side, card.max_steps) == (16, 96, 100)
+    assert (card.frame_multiple, card.max_frames, card.max_prompt_tokens) == (4, 17, 16)
+    assert card.defaults.model_dump() == {
+        "width": 64,
+        "height": 64,
+        "num_frames": 9,
+        "fps": 8,
+        "num_inference_steps": 12,
+        "guidance_scale": 4.0,
+    }
+
+
+def test_options_of_a_deployment_go_over_the_folders_hints(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", "WanPipeline")
+    stored = {"max_side": 64, "max_steps": 9, "defaults": {"width": 32, "height": 48}}
+    (folder.path / "elastic_dit.json").write_text(json.dumps(stored))
+    options = {"max_steps": 5, "defaults": {"width": 64}}
+    card = family_of(folder).card("m", folder, ServingHints.of(folder, options, "m"))
+    assert (card.max_side, card.max_steps) == (64, 5)
+    assert (card.defaults.width, card.defaults.height) == (64, 48)
+    assert card.defaults.num_frames == 81, "what nobody gives is the family's"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_stpes": 5}, r"models\.m\.options\.max_stpes = 5: must be one of max_sequence"),
+        ({"max_steps": 0}, r"models\.m\.options\.max_steps = 0: must be greater than"),
+        ({"defaults": {"width": "wide"}}, r"models\.m\.options\.defaults\.width = 'wide'"),
+        ({"defaults": 3}, r"models\.m\.options\.defaults = 3"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", "WanPipeline")
+    with pytest.raises(ConfigError, match=message):
+        ServingHints.of(folder, options, "m")
+
+
+def test_an_unknown_family_lists_the_known(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=r"SoraPipeline .* known pipelines: WanPipeline, Q"):
+        family_of(folder_of(tmp_path / "m", "SoraPipeline"))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {"boundary_ratio": 0.875},
+        {"transformer_2": ["diffusers", "WanTransformer3DModel"]},
+        {"expand_timesteps": True},
+    ],
+)
+def test_variants_of_wan_that_would_come_out_wrong_are_refused(
+    index: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedModel, match="not supported"):
+        family_of(folder_of(tmp_path / "m", "WanPipeline", **index))
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{", '{"_class_name": 3}'])
+def test_a_damaged_index_is_an_error_of_ours(content: str, tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text(content)
+    with pytest.raises(UnsupportedModel, match=str(tmp_path)):
+        family_of(ModelFolder.open(str(tmp_path)))
+
+
+def test_guidance_of_one_or_less_is_none(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", "WanPipeline")
+    family = family_of(folder)
+    card = family.card("m", folder, ServingHints())
+    options = {"prompt": "a cat", "request_id": "r", "seed": 0}
+    assert family.guidance(card.complete({**options, "guidance_scale": 1.0})) is None
+    assert family.guidance(card.complete({**options, "guidance_scale": 1.5})) == {
+        "guidance_scale": 1.5
+    }

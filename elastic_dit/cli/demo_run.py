@@ -17,8 +17,8 @@ from elastic_dit.cli.live import Board
 from elastic_dit.cli.output import check_json_path, human_console, slug, write_json
 from elastic_dit.cli.summary import print_summary
 from elastic_dit.config import Config, ModelConfig
-from elastic_dit.families.folder import EMBEDDED_PREFIX
 from elastic_dit.errors import ConfigError, ElasticDitError, NotReady, SaveError
+from elastic_dit.families.folder import EMBEDDED_PREFIX
 from elastic_dit.files import check_target, write_atomically
 from elastic_dit.report.build import Ended, judge_result, verdict_text
 from elastic_dit.results import Image

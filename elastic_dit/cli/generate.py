@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from elastic_dit.cli.options import (
+    COUNT,
     cluster_options,
     json_option,
     seed_option,
@@ -22,8 +23,8 @@ DEFAULT_TIMEOUT_S = 3600.0
 @cluster_options
 @click.option("--model", metavar="NAME", help="Served model; the cluster's first by default.")
 @size_option
-@click.option("--frames", type=click.IntRange(min=1), metavar="N", help="Frames; 1 is an image.")
-@click.option("--fps", type=click.IntRange(min=1), metavar="N", help="Frames per second.")
+@click.option("--frames", type=COUNT, metavar="N", help="Frames; 1 is an image.")
+@click.option("--fps", type=COUNT, metavar="N", help="Frames per second.")
 @steps_option
 @click.option("--guidance", type=float, metavar="X", help="Classifier-free guidance; 1 is off.")
 @seed_option

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from elastic_dit.client import Client
 
 __all__ = [
+    "COUNT",
     "cluster_options",
     "connect",
     "json_option",
@@ -20,6 +21,9 @@ __all__ = [
     "size_option",
     "steps_option",
 ]
+
+COUNT = click.IntRange(1, 2**31 - 1)
+"""Type of counts; the model's own limits are the cluster's to tell."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -54,11 +58,9 @@ json_option = click.option(
     help="Write the figures there as JSON; - for standard output.",
 )
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the initial noise."
+    "--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Seed of the initial noise."
 )
-steps_option = click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", help="Denoising steps."
-)
+steps_option = click.option("--steps", type=COUNT, metavar="N", help="Denoising steps.")
 
 _CLUSTER = (
     click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."),

@@ -71,6 +71,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("generate", "a circle", "--size", "33x0"), "'33x0' is no size"),
         (("generate", "a circle", "--steps", "0"), "'--steps': 0 is not in the range"),
         (("generate", "a circle", "--seed", "-1"), "'--seed': -1 is not in the range"),
+        (("generate", "a circle", "--seed", str(2**63)), "is not in the range"),
+        (("generate", "a circle", "--frames", str(10**30)), "is not in the range"),
         (("generate", "a circle", "--guidance", "much"), "'much' is not a valid float"),
         (("generate", "a circle", "--scheduler", "a", "--scheduler-file", "b"), "exclude each"),
         (("generate", "a circle"), "say which cluster"),

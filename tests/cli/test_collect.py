@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from elastic_dit.cli.collect import as_ended
+from elastic_dit.cli.live import Board
+from elastic_dit.errors import ClusterError, GenerationCancelled, GenerationFailed
+from elastic_dit.judging import evaluation_scenes, render
+from elastic_dit.request import GenerationRequest, Stage
+from elastic_dit.results import Image, Video, make_result
+from elastic_dit.state import Phase, Progress, StageRecord
+from tests.cli.requests import request
+
+RECORD = StageRecord(stage=Stage.DIT, gpus=(1,), started_at=0.0, seconds=0.5, attempt=1)
+
+
+class FakeFuture:
+    """Of a `GenerationFuture` what `as_ended` uses; over once `end` was called."""
+
+    def __init__(self, number: int, outcome: Video | Image | Exception) -> None:
+        self.request: GenerationRequest = request(number)
+        self.records = (RECORD,)
+        self.outcome = outcome
+        self.callbacks: list[Callable[[Any], None]] = []
+        self.on_progress: Callable[[], None] = lambda: None
+
+    def progress(self) -> Progress:
+        self.on_progress()
+        return Progress(request_id=self.request.request_id, phase=Phase.DENOISING)
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self.callbacks.append(callback)
+
+    def end(self) -> None:
+        for callback in self.callbacks:
+            callback(self)
+        self.callbacks.clear()
+
+    def result(self, timeout: float) -> Video | Image:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def result(number: int) -> Video | Image:
+    return make_result(render(evaluation_scenes(number)[-1], 9, 64), request(number), [RECORD])
+
+
+def board() -> Board:
+    return Board(Console(file=io.StringIO()))
+
+
+def collect(futures: list[FakeFuture], limit_s: float = 10.0):
+    return as_ended(futures, [0.0] * len(futures), board(), limit_s)  # type: ignore[arg-type]
+
+
+def test_yields_in_the_order_of_ends_whatever_they_are() -> None:
+    failure = GenerationFailed("r2", "dit", "ValueError", "no")
+    futures = [
+        FakeFuture(1, result(1)),
+        FakeFuture(2, failure),
+        FakeFuture(3, GenerationCancelled("r3")),
+    ]
+    ends = collect(futures)
+    # Callbacks are there once the iteration has begun, so the first end comes from within it.
+    futures[0].on_progress = futures[1].end
+    number, ended = next(ends)
+    assert (number, ended.status, ended.error) == (2, "failed", str(failure))
+    assert ended.records == (RECORD,)
+    futures[2].end()
+    number, ended = next(ends)
+    assert (number, ended.status) == (3, "cancelled")
+    futures[0].on_progress = lambda: None
+    futures[0].end()
+    number, ended = next(ends)
+    assert (number, ended.status, ended.result) == (1, "completed", futures[0].outcome)
+    assert ended.latency_s > 0
+    assert list(ends) == []
+
+
+def test_wait_is_bounded() -> None:
+    with pytest.raises(ClusterError, match=r"1 of 1 requests did not end within 0\.05 s"):
+        next(collect([FakeFuture(1, result(1))], limit_s=0.05))
+
+
+def test_unknown_errors_are_not_swallowed() -> None:
+    future = FakeFuture(1, RuntimeError("bug"))
+    future.on_progress = future.end
+    with pytest.raises(RuntimeError, match="bug"):
+        next(collect([future]))

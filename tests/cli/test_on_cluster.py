@@ -1,0 +1,109 @@
+"""``generate`` and ``status`` against a real cluster whose engines only pretend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.config import Config
+from elastic_dit.media import read_comment
+from elastic_dit.report.schema import RequestReport
+from elastic_dit.request import Stage
+from tests.cli.running import Ran, run
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    config = Config.parse({"engine": {"backend": "fake"}})
+    with LocalElasticCluster(virtual_gpus=2, config=config, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture
+def generate(scheduler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def generate(prompt: str, *arguments: object) -> Ran:
+        return run(capsys, "generate", prompt, "--scheduler", scheduler, *arguments)
+
+    return generate
+
+
+def test_saves_a_video_and_tells(generate, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    ran = generate("a red circle", "--output", path, "--frames", "9", "--seed", "5")
+    assert ran.code == 0, ran.err
+    assert f"{path}: seed 5, " in ran.out
+    assert all(f"{stage} 0." in ran.out for stage in Stage)
+    assert json.loads(read_comment(path))["request"]["seed"] == 5
+
+
+def test_names_the_file_after_the_prompt(
+    generate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert generate("Ein roter Kreis!", "--frames", "1", "--seed", "3").code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["ein-roter-kreis-3.png"]
+
+
+def test_json_on_standard_output_is_alone_there(generate, tmp_path: Path) -> None:
+    options = ("--output", tmp_path / "a.gif", "--size", "48x32", "--steps", "3", "--json", "-")
+    ran = generate("心 a ring 😀", *options)
+    assert ran.code == 0
+    report = RequestReport.model_validate_json(ran.out)
+    assert (report.size, report.steps, report.prompt) == ("48x32", 3, "心 a ring 😀")
+    assert set(report.stage_seconds) == set(Stage)
+    assert report.file == str(tmp_path / "a.gif")
+    assert "seed" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--size", "33x64"), "width = 33: must be a multiple of"),
+        (("--frames", "15"), "num_frames = 15: must be 4k + 1"),
+        (("--steps", "1000000"), "num_inference_steps = 1000000: must be"),
+        (("--guidance", "nan"), "guidance_scale = nan: must be"),
+        (("--guidance", "-1"), "guidance_scale = -1.0: must be"),
+        (("--model", "mona-lisa"), "model = 'mona-lisa': must be"),
+        (("--output", "{tmp}/a.avi"), "must be a file name ending in .mp4"),
+        (("--output", "{tmp}/a.mp4", "--frames", "1"), "for this image"),
+        (("--output", "{tmp}/none/a.mp4"), "No such file or directory"),
+        (("--json", "{tmp}/none/a.json"), "No such file or directory"),
+    ],
+)
+def test_refusals_are_one_line(
+    arguments: tuple[str, ...], said: str, generate, tmp_path: Path
+) -> None:
+    output = () if "--output" in arguments else ("--output", "{tmp}/a.mp4")
+    given = [each.format(tmp=tmp_path) for each in (*output, *arguments)]
+    ran = generate("a red circle", *given)
+    assert ran.code == 1
+    assert said in ran.error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("prompt", ["", "   ", "word " * 10_000])
+def test_prompts_that_cannot_be(prompt: str, generate, tmp_path: Path) -> None:
+    ran = generate(prompt, "--output", tmp_path / "a.mp4")
+    assert ran.code == 1
+    assert ran.error.startswith("prompt = ")
+    assert len(ran.error) < 300
+
+
+def test_status(generate, scheduler: str, tmp_path: Path, capsys) -> None:
+    assert generate("a red circle", "--output", tmp_path / "clip.mp4").code == 0
+    ran = run(capsys, "status", "--scheduler", scheduler)
+    assert ran.code == 0
+    assert "2 GPUs serve fake" in ran.out
+    assert "completed" in ran.out
+
+
+def test_status_as_json(scheduler: str, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "status.json"
+    assert run(capsys, "status", "--scheduler", scheduler, "--json", path).code == 0
+    assert len(json.loads(path.read_text())["gpus"]) == 2

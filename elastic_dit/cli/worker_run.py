@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
+import click
 from distributed.compatibility import asyncio_run
 from distributed.config import get_loop_factory
 
@@ -78,6 +79,8 @@ class _Crew:
         }
         await asyncio.gather(*(self._start(name) for name in self._nannies))
         self.is_up = True
+        count = len(launch.devices)
+        click.echo(f"{count} engine{'s' * (count > 1)} joined {address}", err=True)
         engines = [nanny for name, nanny in self._nannies.items() if CONTROL_SUFFIX not in name]
         await asyncio.gather(*(nanny.finished() for nanny in engines))
 

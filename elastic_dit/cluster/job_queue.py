@@ -42,6 +42,7 @@ class JobQueue:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._consumer: asyncio.Task[None] | None = None
         self._busy = False
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<JobQueue {len(self)} jobs>"
@@ -73,7 +74,7 @@ class JobQueue:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     async def close(self, timeout_s: float) -> bool:
-        """Stop after the function that runs now.
+        """Stop after the function that runs now; closing again is fine.
 
         Returns
         -------
@@ -86,6 +87,9 @@ class JobQueue:
                 await self._consumer
         while not self._jobs.empty():
             self._jobs.get_nowait()[1].cancel()
+        if self._closed:
+            return True
+        self._closed = True
         ended = asyncio.get_running_loop().create_future()
         self._executor.submit(_tell, asyncio.get_running_loop(), ended)
         self._executor.shutdown(wait=False)

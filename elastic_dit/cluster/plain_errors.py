@@ -46,7 +46,8 @@ class _KnownErrors(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         root = root_cause(error) if error is not None else None
         if isinstance(root, ElasticDitError):
-            record.msg = f"{record.getMessage()}: {root}"
+            said, text = record.getMessage(), str(root)
+            record.msg = said if text in said else f"{said}: {text}"
             record.args = ()
             record.exc_info = record.exc_text = None
         return True

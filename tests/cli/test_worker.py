@@ -293,9 +293,10 @@ def test_it_ends_with_the_scheduler(tmp_path: Path) -> None:
         worker = Worker(tmp_path, cluster.scheduler_address, "--virtual-gpus", "1")
         with Client(cluster) as client:
             until(lambda: len(names(client)) == 2)
+            until(lambda: "1 engine joined" in worker.log)
     try:
         assert worker.process.wait(60) == 0
-        worker.assert_nothing_left()
+        until(lambda: not alive_in_session(worker.process.pid), wait_s=10.0)
     finally:
         worker.kill()
 

@@ -85,8 +85,14 @@ class GroupStore:
         self._store = None
 
 
-def connect(address: str) -> Any:
+def connect(address: str, timeout_s: float = STORE_TIMEOUT_S) -> Any:
     """Client of the store at `address`, ``host:port``.
+
+    Parameters
+    ----------
+    address : str
+    timeout_s : float
+        Longest wait for the store, now and later, seconds.
 
     Raises
     ------
@@ -100,7 +106,7 @@ def connect(address: str) -> Any:
             int(port),
             is_master=False,
             wait_for_workers=False,
-            timeout=timedelta(seconds=STORE_TIMEOUT_S),
+            timeout=timedelta(seconds=timeout_s),
         )
     except RuntimeError as error:
         raise GroupBroken("store", f"{address} does not answer: {first_line(error)}") from None

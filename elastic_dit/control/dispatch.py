@@ -36,6 +36,9 @@ class DispatchPolicy(Protocol):
 
     One instance belongs to one controller and may keep state between calls. It must be
     deterministic: no clock, no randomness.
+
+    A policy with an attribute ``watches_steps = False`` is not asked after every denoising step,
+    only when requests, GPUs or groups change, which is much rarer.
     """
 
     def plan(self, view: ClusterView, now: float) -> Iterable[actions.Action]:
@@ -130,6 +133,8 @@ class Fcfs:
     Within a stage no request is overtaken by a later one of the same model. A stage pauses while
     enough of its output waits already (`ControlConfig.ready_per_gpu`).
     """
+
+    watches_steps = False
 
     def __repr__(self) -> str:
         return "Fcfs()"

@@ -207,12 +207,14 @@ class GpuPool:
         if self.when_freed is not None:
             self.when_freed(record)
 
-    def set_ending(self, gpu: GpuId) -> None:
-        """The GPU's present work is about to end."""
+    def set_ending(self, gpu: GpuId) -> bool:
+        """The GPU's present work is about to end; False where that was known."""
         record = self._gpus[gpu]
-        if not record.ending:
-            record.ending = True
-            self.refresh(record)
+        if record.ending:
+            return False
+        record.ending = True
+        self.refresh(record)
+        return True
 
     def refresh(self, gpu: Gpu) -> None:
         """Bring the indices in line with a changed GPU."""

@@ -91,7 +91,6 @@ class Lifecycle:
             self._times.observe(record.request, Stage.DIT, group.dop, step_s)
         group.step, group.step_at, group.step_s = step, now, step_s
         self._orders.changed[record.request_id] = None
-        self._orders.mark_ending(group)
         return True
 
     def stage_done(

@@ -170,11 +170,14 @@ class Orders:
             if artifact.gpu in self._pool:
                 self._emit(Release(artifact=artifact))
 
-    def mark_ending(self, group: Group) -> None:
-        """Let a group's GPUs pull ahead once their work is about to end."""
-        if group.stage is Stage.DIT and group.total_steps - group.step <= _ENDING_STEPS:
-            for gpu in group.held:
-                self._pool.set_ending(gpu)
+    def mark_ending(self, group: Group) -> bool:
+        """Let a group's GPUs pull ahead once their work is about to end; True when it begins."""
+        if group.stage is not Stage.DIT or group.total_steps - group.step > _ENDING_STEPS:
+            return False
+        begins = False
+        for gpu in group.held:
+            begins |= self._pool.set_ending(gpu)
+        return begins
 
     def note(
         self, now: float, what: str, record: RequestRecord, gpus: tuple[GpuId, ...], reason: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -222,6 +222,7 @@ class RequestTable:
         self._live: dict[str, RequestRecord] = {}
         self._finished: OrderedDict[str, RequestRecord] = OrderedDict()
         self._queues: dict[StageKey, WaitQueue] = {}
+        self._by_stage: dict[Stage, list[WaitQueue]] = {stage: [] for stage in Stage}
         self._holders: dict[GpuId, dict[str, None]] = {}
         self._accepted = 0
         self._waiting = 0
@@ -252,6 +253,10 @@ class RequestTable:
         """Every queue there ever was a request in."""
         return self._queues
 
+    def queues_of(self, stage: Stage) -> Sequence[WaitQueue]:
+        """The queues of a stage, one per model."""
+        return self._by_stage[stage]
+
     def get(self, request_id: str) -> RequestRecord | None:
         """A live or lately finished request."""
         return self._live.get(request_id) or self._finished.get(request_id)
@@ -273,6 +278,7 @@ class RequestTable:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = WaitQueue(key)
+            self._by_stage[stage].append(queue)
         queue.add(record)
         self._waiting += 1
 

@@ -122,6 +122,8 @@ class Residency:
 
     def given_back(self, holds_tensors: Callable[[GpuId], bool]) -> Iterator[str]:
         """Machines that are drained now; each is named once, with its `ReleaseNode`."""
+        if not self._retiring:
+            return
         for node, reason in list(self._retiring.items()):
             gpus = [self._pool[gpu] for gpu in sorted(self._pool.node(node))]
             if all(g.is_idle and not g.resident and not holds_tensors(g.gpu) for g in gpus):

@@ -201,9 +201,7 @@ class ClusterView:
 
     def queues(self, stage: Stage) -> Iterable[tuple[StageKey, QueueView]]:
         """The queues of a stage that are not empty, one per model."""
-        for key, queue in self._table.queues.items():
-            if key.stage is stage and len(queue):
-                yield key, queue
+        return [(queue.key, queue) for queue in self._table.queues_of(stage) if len(queue)]
 
     def has_room_after(self, key: StageKey) -> bool:
         """Whether what a stage would make can wait before the next one."""

@@ -59,6 +59,8 @@ class Run:
         When the stage began.
     step : int
         Denoising steps done.
+    step_s : float
+        Seconds of one step of the present group.
     timer : int
         Number of the next thing that will happen to it; what was scheduled earlier is void.
     resize : Resize or None
@@ -77,6 +79,7 @@ class Run:
     since: float
     began_at: float
     step: int = 0
+    step_s: float = 0.0
     timer: int = 0
     resize: Resize | None = None
     joining: set[GpuId] = field(default_factory=set)

@@ -152,7 +152,7 @@ class Runs:
         elif run.preempt:
             self._preempted(run)
         else:
-            self._later(run, self._step_s(run), self._boundary)
+            self._later(run, run.step_s, self._boundary)
             self._cluster.tell(events.StepDone(**run.fence, step=run.step))
 
     def _change_group(self, run: Run, resize: events.Resize) -> None:
@@ -241,7 +241,8 @@ class Runs:
         return seconds
 
     def _step_s(self, run: Run) -> float:
-        return self._cost.step_seconds(run.start.request, len(run.gpus), self._kind(run))
+        run.step_s = self._cost.step_seconds(run.start.request, len(run.gpus), self._kind(run))
+        return run.step_s
 
     def _warm_up_s(self, run: Run) -> float:
         """What the DiT stage needs once before its first step."""

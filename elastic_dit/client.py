@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine, Generator, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -47,7 +48,10 @@ class Client:
     Raises
     ------
     SchedulerUnreachable
-        Where nothing answers within ``config.client.connect_timeout_s``.
+        Where nothing answers within ``config.client.connect_timeout_s``, or the scheduler file
+        holds no address.
+    ConfigError
+        Where `target` is none of these.
 
     Notes
     -----
@@ -72,27 +76,23 @@ class Client:
     ) -> None:
         self._given_config = config
         self.config = config or Config()
-        self._owned = not isinstance(target, distributed.Client)
-        if target is None and scheduler_file is None:
+        if scheduler_file is not None:
+            target = _address_in(Path(scheduler_file))
+        elif target is None:
             target = dask.config.get("scheduler-address", None)
-            if target is None:
-                raise ConfigError("target", None, "the address of a Dask scheduler, or a cluster")
-        self._wanted = str(scheduler_file or getattr(target, "scheduler_address", target))
-        if self._owned:
-            self._dask = self._open(target, scheduler_file, security, asynchronous)
-        else:
-            self._dask = target
+        self._owned = not isinstance(target, distributed.Client)
+        if self._owned and not isinstance(target, str) and not hasattr(target, "scheduler_address"):
+            raise ConfigError("target", target, "the address of a Dask scheduler, or a cluster")
+        self._wanted = str(getattr(target, "scheduler_address", target))
+        self._dask = self._open(target, security, asynchronous) if self._owned else target
         self._listener = _listener_of(self._dask)
         if not self.asynchronous:
             self._sync(self._start())
 
-    def _open(
-        self, target: Any, scheduler_file: Any, security: Any, asynchronous: bool
-    ) -> distributed.Client:
+    def _open(self, target: Any, security: Any, asynchronous: bool) -> distributed.Client:
         try:
             return distributed.Client(
                 target,
-                scheduler_file=None if scheduler_file is None else str(scheduler_file),
                 security=security,
                 asynchronous=asynchronous,
                 timeout=self.config.client.connect_timeout_s,
@@ -272,13 +272,15 @@ class Client:
             for options in submissions
         ]
         waits = self.config.client
+        answer_timeout_s = waits.ready_timeout_s + waits.submit_timeout_s
         try:
             reply = await self._call(
                 "elastic_dit_submit",
-                limit_s=waits.ready_timeout_s + waits.submit_timeout_s,
+                limit_s=answer_timeout_s + waits.submit_timeout_s,
                 submissions=submissions,
                 client=self._dask.id,
                 ready_timeout_s=waits.ready_timeout_s,
+                answer_timeout_s=answer_timeout_s,
             )
         except BaseException:
             for future in futures:
@@ -319,6 +321,16 @@ def _listener_of(dask: distributed.Client) -> Listener:
     if dask not in _listeners:
         _listeners[dask] = Listener(dask)
     return _listeners[dask]
+
+
+def _address_in(scheduler_file: Path) -> str:
+    """Not left to Dask, which waits for a missing file for ever."""
+    try:
+        return str(json.loads(scheduler_file.read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SchedulerUnreachable(
+            f"no Dask scheduler's address in {scheduler_file}: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _has_default_client() -> bool:

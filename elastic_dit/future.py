@@ -144,8 +144,13 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
         if isinstance(error, ElasticDitError):
             return type(error)(*error.args)
         if isinstance(error, CancelledError):
-            return GenerationCancelled(self.key, getattr(error, "reason", None) or str(error))
+            return GenerationCancelled(self.key, self._reason(error))
         return error
+
+    def _reason(self, cancelled: CancelledError) -> str:
+        if self.client.status == "closed":
+            return "its client was closed"
+        return getattr(cancelled, "reason", None) or str(cancelled)
 
     async def _cancel(self, reason: str) -> bool:
         if self.done() or not await self._listener.cancel(self.key, reason):

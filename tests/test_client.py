@@ -404,6 +404,20 @@ async def test_no_engine_within_the_limit_is_not_ready():
 
 
 @gen_test()
+async def test_engines_that_do_not_answer_are_waited_for_so_long_and_no_longer():
+    config = Config.parse({"client": {"ready_timeout_s": 0.1, "submit_timeout_s": 0.4}})
+    async with serving(1, config=config) as cluster, connect(cluster) as client:
+
+        async def hang(model, text):
+            await asyncio.Event().wait()
+
+        cluster.workers[0].handlers["elastic_dit_count_tokens"] = hang
+        with pytest.raises(NotReady, match=r"no engine answered within 0\.5 s"):
+            await client.submit("a circle")
+        assert not cluster.control.reactor.controller.table.live
+
+
+@gen_test()
 async def test_a_wrong_address_is_unreachable_within_the_limit():
     config = Config.parse({"client": {"connect_timeout_s": 0.5}})
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:notaport"):
@@ -419,9 +433,40 @@ async def test_a_lost_control_plane_is_a_cluster_error():
             await client.status()
 
 
-def test_a_client_needs_an_address():
+@pytest.mark.parametrize("target", [None, 5, object()])
+def test_a_client_needs_an_address(target):
     with pytest.raises(ConfigError, match="the address of a Dask scheduler, or a cluster"):
-        elastic_dit.Client()
+        elastic_dit.Client(target)
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}"])
+def test_a_scheduler_file_without_an_address_is_said_to_be_one(tmp_path, content):
+    path = tmp_path / "scheduler.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SchedulerUnreachable, match=f"no Dask scheduler's address in {path}"):
+        elastic_dit.Client(scheduler_file=path)
+
+
+@gen_test()
+async def test_a_scheduler_file_leads_to_the_cluster(tmp_path):
+    path = tmp_path / "scheduler.json"
+    async with serving(1, scheduler_file=str(path)) as cluster:
+        client = elastic_dit.Client(scheduler_file=path, asynchronous=True)
+        assert cluster.scheduler.address in repr(client)
+        async with client:
+            assert await (await client.submit("a circle"))
+
+
+@gen_test()
+async def test_a_closed_client_says_so():
+    async with serving(1) as cluster:
+        async with connect(cluster) as client:
+            future = await client.submit("a circle", num_inference_steps=100)
+        with pytest.raises(GenerationCancelled, match="its client was closed"):
+            await future
+        with pytest.raises(ClusterError, match="this client is closed"):
+            await client.submit("a circle")
 
 
 @gen_test()

@@ -36,7 +36,7 @@ class Custody:
 
     def forgotten(self, key: Any) -> None:
         """Dask dropped a key: cancelled, released, or its client gone."""
-        if key in self._reactor.controller.table.live:
+        if self._reactor.controller.table.get(key) is not None:
             self._soon()
             self._forgotten.append(key)
 
@@ -59,6 +59,7 @@ class Custody:
         # The last accepted first: what waits goes before what runs, so that nothing is started
         # only to be cancelled next.
         for key in reversed(forgotten):
+            futures.forget_name(scheduler, key)
             if not futures.is_expected(scheduler, key):
                 self._reactor.observe(CancelRequested(request_id=key, reason=_ABANDONED))
         for key, clients in lost:

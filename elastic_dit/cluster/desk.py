@@ -39,7 +39,11 @@ class RequestDesk:
 
     @refusals_as_data
     async def submit(
-        self, submissions: Sequence[Mapping[str, Any]], client: str, ready_timeout_s: float
+        self,
+        submissions: Sequence[Mapping[str, Any]],
+        client: str,
+        ready_timeout_s: float,
+        answer_timeout_s: float,
     ) -> dict[str, Any]:
         """Take requests in, all of them or none.
 
@@ -51,13 +55,19 @@ class RequestDesk:
             Id of the Dask client that will hold the futures.
         ready_timeout_s : float
             Longest wait for the first engine, seconds.
+        answer_timeout_s : float
+            Bound of the whole, seconds: what is not accepted by then never is.
 
         Returns
         -------
         dict
             ``accepted``: for each its whole ``request`` and how it stands, ``report``.
         """
-        requests = await self._check(submissions, ready_timeout_s)
+        try:
+            async with asyncio.timeout(answer_timeout_s):
+                requests = await self._check(submissions, ready_timeout_s)
+        except TimeoutError:
+            raise NotReady(f"no engine answered within {answer_timeout_s:g} s") from None
         if client not in self._reactor.scheduler.clients:
             raise ClusterError(f"client {client} left while its request was checked")
         taken: list[GenerationRequest] = []

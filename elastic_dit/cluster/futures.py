@@ -6,8 +6,8 @@ the scheduler is told. `distributed.Future` then does the rest: ``result``, ``ga
 
 This is the only module that touches the parts of `distributed.Scheduler` on which that rests and
 which its documentation does not promise: ``new_task``, ``client_desires_keys``, ``update_data``,
-the ``released -> erred`` transition and the broker's topics. Each has its own test in
-``tests/cluster/test_futures.py``, to be run against new releases of distributed.
+the ``released -> erred`` transition, task prefixes and the broker's topics. Each has a test of
+its own in ``tests/cluster/test_futures.py``, to be run against new releases of distributed.
 
 A key must have no Dask dependents while it is pending: the scheduler would try to run it.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from dask.utils import key_split
 from distributed.core import error_message
 from distributed.metrics import time
 
@@ -25,6 +26,7 @@ __all__ = [
     "discard",
     "expect",
     "fail",
+    "forget_name",
     "forget_topic",
     "is_expected",
     "let_go",
@@ -118,6 +120,13 @@ def revive(scheduler: Any, key: str, clients: Iterable[str]) -> tuple[str, ...]:
     if present:
         scheduler.report({"op": "task-retried", "key": key})
     return present
+
+
+def forget_name(scheduler: Any, key: str) -> None:
+    """Free the statistics of a key that is gone; Dask would keep them for each new name."""
+    prefix = scheduler.task_prefixes.get(key_split(key))
+    if prefix is not None and not prefix.groups:
+        del scheduler.task_prefixes[prefix.name]
 
 
 def forget_topic(scheduler: Any, topic: str, client: str) -> None:

@@ -123,10 +123,12 @@ async def call_control(
     Raises
     ------
     ClusterError
-        Where it does not answer within `limit_s` seconds.
+        Where it does not answer within `limit_s` seconds, or the client is closed.
     ElasticDitError
         What it refuses with.
     """
+    if dask.scheduler is None:
+        raise ClusterError("this client is closed")
     try:
         async with asyncio.timeout(limit_s):
             reply = await getattr(dask.scheduler, operation)(**arguments)

@@ -124,3 +124,19 @@ async def test_a_lost_result_can_be_made_again(c, s, a, b):
     put(b, "r1", "the same frames")
     assert futures.deliver(s, "r1", b.address, 6)
     assert await future == "the same frames"
+
+
+@in_cluster
+async def test_names_and_topics_leave_nothing_in_the_scheduler(c, s, a, b):
+    for key in ("r1", "r2"):
+        futures.expect(s, key, c.id)
+    assert {"r1", "r2"} <= set(s.task_prefixes)
+    futures.withdraw(s, "r1", "test")
+    for key in ("r1", "r2", "never heard of"):
+        futures.forget_name(s, key)
+    assert "r1" not in s.task_prefixes
+    assert "r2" in s.task_prefixes
+    s.subscribe_topic("topic", c.id)
+    s.log_event("topic", "something")
+    futures.forget_topic(s, "topic", c.id)
+    assert "topic" not in s._broker._topics

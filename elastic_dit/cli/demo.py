@@ -8,7 +8,7 @@ from elastic_dit.cli.options import json_option, steps_option
 
 __all__ = ["demo"]
 
-DEFAULT_REQUESTS = 16
+DEFAULT_REQUESTS = 18
 DEFAULT_GPUS = 4
 MAX_REQUESTS, MAX_GPUS = 1000, 64
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
-from elastic_dit.judging import all_scenes
+from elastic_dit.judging import BACKGROUNDS, COLOURS, MOTIONS, SHAPES, Scene
 
 __all__ = ["demo_submissions"]
 
@@ -38,13 +40,8 @@ def demo_submissions(count: int, seed: int, model: str) -> list[dict[str, Any]]:
     >>> len({(each["width"], each["num_frames"]) for each in plan})
     9
     """
-    scenes = all_scenes()
-    draw = random.Random(seed)
-    chosen = [
-        scene for _ in range(0, count, len(scenes)) for scene in draw.sample(scenes, k=len(scenes))
-    ]
     submissions = []
-    for index, scene in enumerate(chosen[:count]):
+    for index, scene in enumerate(islice(_scenes(random.Random(seed)), count)):
         turn, size = divmod(index, len(_SIZES))
         submissions.append(
             {
@@ -59,3 +56,20 @@ def demo_submissions(count: int, seed: int, model: str) -> list[dict[str, Any]]:
             }
         )
     return submissions
+
+
+def _scenes(draw: random.Random) -> Iterator[Scene]:
+    """Scenes without end in which every shape, colour, motion and background has its turn."""
+    columns = [_shuffled_over_and_over(table, draw) for table in (SHAPES, COLOURS, MOTIONS)]
+    grounds = _shuffled_over_and_over(BACKGROUNDS, draw)
+    for shape, colour, motion in zip(*columns, strict=True):
+        # White on white is no scene.
+        ground = next(ground for ground in grounds if ground != colour)
+        yield Scene(colour, shape, motion, ground)
+
+
+def _shuffled_over_and_over(names: Iterable[str], draw: random.Random) -> Iterator[str]:
+    deck = list(names)
+    while True:
+        draw.shuffle(deck)
+        yield from deck

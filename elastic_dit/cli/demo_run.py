@@ -94,6 +94,8 @@ def _output_folder(path: str) -> Path:
     folder = Path(path)
     try:
         (folder / _CLIPS).mkdir(parents=True, exist_ok=True)
+        for old in (folder / _CLIPS).glob("[0-9][0-9][0-9]-*"):
+            old.unlink()  # an earlier demo's: this one's report would not know them
     except OSError as error:
         raise SaveError(path, error.strerror or str(error)) from None
     check_target(folder / _CLIPS / "clip")

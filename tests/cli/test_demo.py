@@ -28,6 +28,9 @@ PRETENDING = "models: [{name: fake, path: 'embedded:shapes'}]\nengine: {backend:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_makes_what_the_plain_pipeline_makes(tmp_path: Path) -> None:
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "001-of-an-earlier-demo.mp4").touch()
+    (tmp_path / "clips" / "somebody-elses.mp4").touch()
     options = ("--requests", 3, "--virtual-gpus", 3, "--steps", 6, "--output", tmp_path)
     ran = run_process("demo", *options, "--json", "-", timeout_s=350)
     assert ran.code == 0, ran.err
@@ -49,6 +52,8 @@ def test_makes_what_the_plain_pipeline_makes(tmp_path: Path) -> None:
         assert each.judge.ok == each.plain.ok
         assert each.file is not None
         assert count_frames(tmp_path / each.file) == each.frames
+    clips = {f"clips/{path.name}" for path in (tmp_path / "clips").iterdir()}
+    assert clips == {each.file for each in report.requests} | {"clips/somebody-elses.mp4"}
     for name in ("sheet.png", "timeline.png"):
         with Picture.open(tmp_path / name) as picture:
             picture.verify()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from elastic_dit.cli.output import write_json
 from elastic_dit.cli.summary import print_summary
 from elastic_dit.config import Config
 from elastic_dit.errors import SaveError
-from elastic_dit.judging import parse_prompt, render
+from elastic_dit.judging import COLOURS, MOTIONS, SHAPES, parse_prompt, render
 from elastic_dit.report.build import Ended, judge_result
 from elastic_dit.report.plain import PlainRun, frames_digest
 from elastic_dit.report.schema import DemoReport
@@ -54,7 +55,10 @@ def test_plan_is_drawn_from_its_seed() -> None:
     assert plan != demo_submissions(16, seed=4, model="shapes")
     assert [each["seed"] for each in plan] == list(range(3, 19))
     assert len({each["request_id"] for each in plan}) == 16
-    assert len({each["prompt"] for each in plan}) == 16
+    scenes = [parse_prompt(each["prompt"]) for each in plan]
+    assert Counter(scene.shape for scene in scenes if scene) == dict.fromkeys(SHAPES, 2)
+    assert Counter(scene.colour for scene in scenes if scene) == dict.fromkeys(COLOURS, 2)
+    assert {scene.motion for scene in scenes if scene} == set(MOTIONS)
 
 
 def test_plan_of_a_thousand_repeats_no_id() -> None:

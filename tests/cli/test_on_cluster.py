@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +109,14 @@ def test_status_as_json(scheduler: str, tmp_path: Path, capsys) -> None:
     path = tmp_path / "status.json"
     assert run(capsys, "status", "--scheduler", scheduler, "--json", path).code == 0
     assert len(json.loads(path.read_text())["gpus"]) == 2
+
+
+def test_example_of_a_client(scheduler: str, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "client.py"
+    ran = subprocess.run(
+        [sys.executable, str(script), scheduler],
+        check=False, capture_output=True, text=True, timeout=60, cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert len(list(tmp_path.glob("gen-*.mp4"))) == 3
+    assert "a yellow star growing" in ran.stdout

@@ -129,8 +129,8 @@ class GroupContext(Protocol):
     def boundary(self, step: int, total_steps: int) -> Boundary | Regroup:
         """Master only: report `step` steps done and learn what to do next.
 
-        Also asked before the first step. Each order is given once; a newer `Regroup` replaces
-        one that still waits for its joiners.
+        Also asked before the first step, and again after each regroup. Each order is given
+        once; a newer `Regroup` replaces one that still waits for its joiners.
         """
         ...
 

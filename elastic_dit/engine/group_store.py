@@ -20,7 +20,13 @@ STORE_TIMEOUT_S = 30.0
 
 _NEEDED = {
     "TCPStore": ("clone", "compare_set", "list_keys"),
-    "ProcessGroupGloo": ("_Options", "create_device", "alltoall_base", "_allgather_base"),
+    "ProcessGroupGloo": (
+        "_Options",
+        "_allgather_base",
+        "_set_default_timeout",
+        "alltoall_base",
+        "create_device",
+    ),
 }
 
 

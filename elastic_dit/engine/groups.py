@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ dist: Any = torch.distributed  # its types leave out half of what it exports
 
 LOOK_S = 0.2
 """How often a member that waits for the others looks whether its group was given up, seconds."""
+FORM_S = 10.0
+"""Longest wait for the other members of a new group, seconds; all come from the same boundary."""
 MAX_GROUPS = 64
 """Groups a table keeps; a machine of 8 GPUs has 7 aligned blocks, so this is never met there."""
 
@@ -154,7 +157,8 @@ class Group:
         if self._cause is None:
             self._cause = cause
             if self._device.type == "cuda" and (backend := self._backend) is not None:
-                backend.abort()
+                # aborts of several communicators can wait for each other: all at once
+                threading.Thread(target=backend.abort, name="abort group", daemon=True).start()
 
     def close(self, cause: str = "closed") -> None:
         """Give the group up and hang up on the others, who notice it at once."""
@@ -206,8 +210,7 @@ class GroupTable:
     host : str
         This machine's address for the other members.
     timeout_s : float
-        Longest wait of any collective and for a group to form, seconds; should be several
-        times the longest step.
+        Longest wait of any collective, seconds; should be several times the longest step.
 
     Notes
     -----
@@ -233,7 +236,7 @@ class GroupTable:
         self._groups: dict[tuple[GpuId, ...], Group] = {}
         self._lock = threading.Lock()
         self._forming: dict[tuple[GpuId, ...], threading.Lock] = {}
-        self._store.add(_incarnation(gpu), 1)
+        self._count(_incarnation(gpu), 1)
 
     def __repr__(self) -> str:
         return f"<GroupTable of GPU {self.gpu}: {len(self._groups)} groups>"
@@ -244,13 +247,12 @@ class GroupTable:
         It counts the breaks of groups with these members and the starts of each one's process.
         """
         counters = [_breaks(members), *map(_incarnation, members)]
-        return sum(int(self._store.add(counter, 0)) for counter in counters)
+        return sum(self._count(counter, 0) for counter in counters)
 
     def mark_broken(self, members: Sequence[GpuId], lost: Iterable[GpuId] = ()) -> None:
         """Let the epoch rise for `members`, and for every group that one of `lost` is in."""
-        self._store.add(_breaks(members), 1)
-        for gpu in lost:
-            self._store.add(_incarnation(gpu), 1)
+        for counter in [_breaks(members), *map(_incarnation, lost)]:
+            self._count(counter, 1)
 
     def get(self, key: GroupKey) -> Group:
         """The group of that name, formed now if it is new here.
@@ -287,7 +289,8 @@ class GroupTable:
         for group in list(self._groups.values()):
             if gpu in group.key.members:
                 group.abort(cause)
-        self._store.add(_incarnation(gpu), 1)
+        with suppress(GroupBroken):  # without a store no group forms anyway
+            self._count(_incarnation(gpu), 1)
 
     def prepare(self, blocks: Iterable[Sequence[GpuId]]) -> threading.Thread:
         """Form the groups of `blocks` that this GPU is in, in the background.
@@ -307,6 +310,12 @@ class GroupTable:
         for group in list(self._groups.values()):
             self.drop(group, "closed")
 
+    def _count(self, counter: str, more: int) -> int:
+        try:
+            return int(self._store.add(counter, more))
+        except RuntimeError as error:
+            raise GroupBroken("store", f"it does not answer: {first_line(error)}") from None
+
     def _prepare(self, wanted: Iterable[tuple[GpuId, ...]]) -> None:
         store = self._store.clone()  # a wait keeps its connection to itself
         for members in wanted:
@@ -315,7 +324,7 @@ class GroupTable:
                     [_incarnation(gpu) for gpu in members], timedelta(seconds=self.timeout_s)
                 )
                 self.get(GroupKey(members, self.epoch(members)))
-            except (GroupBroken, RuntimeError):
+            except (GroupBroken, RuntimeError):  # the latter of the wait
                 continue  # formed on demand then, or reported there
 
     def _make_room(self) -> None:
@@ -338,8 +347,10 @@ class GroupTable:
     def _gloo(self, store: Any, rank: int, size: int) -> Any:
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._host)]
-        options._timeout = timedelta(seconds=self.timeout_s)
-        return dist.ProcessGroupGloo(store, rank, size, options)
+        options._timeout = timedelta(seconds=min(self.timeout_s, FORM_S))
+        backend = dist.ProcessGroupGloo(store, rank, size, options)
+        backend._set_default_timeout(timedelta(seconds=self.timeout_s))
+        return backend
 
     def _nccl(self, store: Any, rank: int, size: int) -> Any:
         # torch would end the process when a collective fails or runs out of time; we regroup

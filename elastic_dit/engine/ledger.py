@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from elastic_dit.engine.group_store import first_line
 from elastic_dit.engine.groups import GroupKey
 from elastic_dit.errors import GroupBroken
 from elastic_dit.state import GpuId
@@ -242,7 +243,7 @@ class Ledger:
         try:
             return question()
         except RuntimeError as error:
-            raise GroupBroken(self.run, f"the store does not answer: {error}") from None
+            raise GroupBroken(self.run, f"the store does not answer: {first_line(error)}") from None
 
 
 def shrunk(

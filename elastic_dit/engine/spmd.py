@@ -230,23 +230,30 @@ class GroupMember:
             return _Action.CONTINUE, number
         joiners = self._joiners(order)
         patience_s = min(order.patience_s, self._table.timeout_s / 2)
-        if joiners and not self._ledger.all_knocked(order.ticket, joiners, patience_s):
+        try:
+            if joiners and not self._ledger.all_knocked(order.ticket, joiners, patience_s):
+                return _Action.CONTINUE, number
+            self._ledger.propose(self._ordered(order, bool(joiners)))
+        except GroupBroken as error:  # of the store: the present group needs none
+            self._waiting = None
+            self._context.refused(order, error.cause)
             return _Action.CONTINUE, number
-        members = tuple(sorted(order.members))
-        self._ledger.propose(
-            Generation(
-                number=number + 1,
-                members=members,
-                epoch=self._table.epoch(members),
-                source=min(set(members) & set(self._generation.members)),
-                step=self._session.step_index,
-                transfer=bool(joiners),
-                ticket=order.ticket,
-            )
-        )
-        self._ledger.admit(order.ticket, joiners, number + 1)
+        with suppress(GroupBroken):  # they do not come then, and their group breaks
+            self._ledger.admit(order.ticket, joiners, number + 1)
         self._waiting = None
         return _Action.REGROUP, number + 1
+
+    def _ordered(self, order: Regroup, transfer: bool) -> Generation:
+        members = tuple(sorted(order.members))
+        return Generation(
+            number=self._generation.number + 1,
+            members=members,
+            epoch=self._table.epoch(members),
+            source=min(set(members) & set(self._generation.members)),
+            step=self._session.step_index,
+            transfer=transfer,
+            ticket=order.ticket,
+        )
 
     def _joiners(self, order: Regroup) -> tuple[GpuId, ...]:
         return tuple(sorted(set(order.members) - set(self._generation.members)))

@@ -56,8 +56,9 @@ class Member:
 
 
 class Members:
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, host: Any) -> None:
         self.address = address
+        self.host = host
         self.all: list[Member] = []
 
     def start(self, function: Callable[..., Any], gpu: int, *args: Any) -> Member:
@@ -78,7 +79,7 @@ def members() -> Iterator[Members]:
     host = CONTEXT.Process(target=_host, args=(theirs,), daemon=True)
     host.start()
     assert ours.poll(DEADLINE_S), "the store did not start"
-    group = Members(ours.recv())
+    group = Members(ours.recv(), host)
     try:
         yield group
     finally:

@@ -242,6 +242,23 @@ def test_orders_that_would_be_wrong_are_refused_with_a_reason() -> None:
     ]
 
 
+def test_a_group_that_exists_goes_on_without_a_store() -> None:
+    reference("wan")
+    script = orders({1: (0, 1)}) | {4: Regroup(members=(0,), ticket="smaller")}
+    with members() as group:
+        first = group.start(take_part, 0, Part("wan", script, hold_at=3))
+        second = group.start(take_part, 1, Part("wan", ticket="t1"))
+        assert first.hears("holding")
+        group.host.kill()
+        group.host.join()
+        first.send("go on")
+        result = first.result()
+        assert second.result()["step"] == STEPS
+    assert error_of(result, "wan") <= TOLERANCE
+    assert result["steps_run"] == list(range(STEPS))
+    assert ["does not answer" in refusal for refusal in result["refusals"]] == [True]
+
+
 def test_a_replaced_worker_joins_under_a_new_epoch() -> None:
     """GPU 1 dies in a group; its next process has the same number and joins the survivor."""
     reference("wan")

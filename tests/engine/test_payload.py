@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.engine.payload import digest, map_tensors, pack, payload_nbytes, plain, unpack
@@ -81,8 +81,9 @@ def arrays(draw: st.DrawFn) -> np.ndarray:
     shape = draw(st.lists(st.integers(0, 3), max_size=3))
     if kind.kind in "SU":
         return np.full(shape, "añ"[: 1 if kind.kind == "S" else 2], kind)
-    data = draw(st.binary(min_size=math.prod(shape) * kind.itemsize, max_size=200))
-    array = np.frombuffer(data[: math.prod(shape) * kind.itemsize], kind).reshape(shape)
+    count = math.prod(shape) * kind.itemsize
+    data = draw(st.binary(min_size=count, max_size=count))
+    array = np.frombuffer(data, kind).reshape(shape)
     return array.T if draw(st.booleans()) else array
 
 
@@ -110,13 +111,13 @@ TREES = st.recursive(
 
 
 @given(TREES, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_everything_arrives_bit_by_bit(tree: Any, writable: bool) -> None:
     assert same(sent(tree, writable=writable), tree)
 
 
 @given(TREES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_digest_depends_on_content_alone(tree: Any) -> None:
     assert digest(*pack(tree)) == digest(*pack(sent(tree)))
 

@@ -1,0 +1,142 @@
+"""What a policy weighs: requests that need denoising, with what it takes at every DoP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+
+from elastic_dit.control.groups import GroupState
+from elastic_dit.control.view import ClusterView, GroupView, RequestView
+from elastic_dit.request import Stage, StageKey
+
+__all__ = ["Job", "survey"]
+
+_DOPS = (1, 2, 4, 8, 16, 32, 64)
+_UNKNOWN_STEP_S = 1.0
+"""Step time of what was never seen: any figure will do to rank it among its like."""
+
+
+class Job:
+    """A request on its way to its last denoising step. Its state is read live.
+
+    Attributes
+    ----------
+    record : RequestView
+    step_s : dict of int to float
+        Seconds of one step by DoP, rising DoP; DoP 1 is always there.
+    decode_s : float
+        Seconds that follow the denoising.
+    deadline_at : float
+        On the control plane's clock; infinite without a deadline.
+    """
+
+    __slots__ = ("deadline_at", "decode_s", "record", "step_s")
+
+    def __init__(self, record: RequestView, view: ClusterView) -> None:
+        request, times = record.request, view.times
+        self.record = record
+        self.step_s = {1: times.seconds(request, Stage.DIT) or _UNKNOWN_STEP_S}
+        for dop in _DOPS[1:]:
+            seconds = times.seconds(request, Stage.DIT, dop)
+            if seconds is None:
+                break
+            self.step_s[dop] = seconds
+        self.decode_s = times.seconds(request, Stage.DECODER) or 0.0
+        deadline_s = request.deadline_s
+        self.deadline_at = math.inf if deadline_s is None else record.accepted_at + deadline_s
+
+    def __repr__(self) -> str:
+        return f"<Job {self.record!r} DoP {self.dop}>"
+
+    @property
+    def request_id(self) -> str:
+        """The request."""
+        return self.record.request_id
+
+    @property
+    def key(self) -> StageKey:
+        """The DiT stage of its model."""
+        return StageKey(self.record.request.model, Stage.DIT)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a GPU would bring it forward."""
+        return self.record.phase.is_waiting
+
+    @property
+    def group(self) -> GroupView | None:
+        """Its denoising group, None while it waits or is encoded."""
+        group = self.record.group
+        return group if group is not None and group.stage is Stage.DIT else None
+
+    @property
+    def dop(self) -> int:
+        """GPUs at work on it."""
+        group = self.group
+        return group.dop if group else 0
+
+    @property
+    def steady(self) -> bool:
+        """Whether it denoises and has been told of no change."""
+        group = self.group
+        return group is not None and group.state is GroupState.RUNNING
+
+    @property
+    def steps_left(self) -> int:
+        """Denoising steps to do."""
+        group = self.group
+        return group.total_steps - group.step if group else self.record.steps_left
+
+    @property
+    def work_s(self) -> float:
+        """GPU-seconds to do at DoP 1, where they are fewest."""
+        return self.steps_left * self.step_s[1]
+
+    def remaining_s(self, dop: int) -> float:
+        """Seconds to the end on `dop` GPUs, decode included."""
+        return self.steps_left * self.step_s[dop] + self.decode_s
+
+    def widest(self, efficiency: float) -> int:
+        """Largest DoP at which the GPUs do at least this part of their work at DoP 1."""
+        alone = self.step_s[1]
+        return max(
+            dop
+            for dop, seconds in self.step_s.items()
+            if dop == 1 or alone >= efficiency * dop * seconds
+        )
+
+    def gain_s(self, dop: int) -> float:
+        """Seconds that twice `dop` GPUs would save from here, 0 where they cannot be had."""
+        if 2 * dop not in self.step_s:
+            return 0.0
+        return self.steps_left * (self.step_s[dop] - self.step_s[2 * dop])
+
+
+def survey(view: ClusterView, most: int) -> list[Job]:
+    """Everything at work, and of what waits the first in line and the longest there.
+
+    Parameters
+    ----------
+    view : ClusterView
+    most : int
+        Waiting requests of one queue to look at, and oldest requests: what bounds the time of a
+        decision when thousands wait.
+    """
+    found: dict[str, RequestView] = {}
+    for group in view.running(Stage.DIT):
+        record = view.requests.get(group.request_id)
+        if record is not None and record.group is group:
+            found[record.request_id] = record
+    for record in _in_line(view, most):
+        found[record.request_id] = record
+    return [Job(record, view) for record in found.values()]
+
+
+def _in_line(view: ClusterView, most: int) -> Iterator[RequestView]:
+    for stage in (Stage.DIT, Stage.ENCODER):
+        for _, queue in view.queues(stage):
+            yield from islice(queue, most)
+    for record in islice(view.requests.values(), most):
+        if record.phase.is_waiting and record.stage is not Stage.DECODER:
+            yield record

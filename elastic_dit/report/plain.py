@@ -22,8 +22,8 @@ from typing import Self
 import numpy as np
 
 from elastic_dit.config import ModelConfig
-from elastic_dit.families.folder import ModelFolder
 from elastic_dit.errors import ElasticDitError
+from elastic_dit.families.folder import ModelFolder
 from elastic_dit.media import Frames
 from elastic_dit.report.build import judge_result
 from elastic_dit.request import GenerationRequest

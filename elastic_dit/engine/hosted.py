@@ -63,7 +63,8 @@ class HostedSession:
 
     def __init__(self, pipeline: Any, inputs: Mapping[str, Any], seed: int) -> None:
         self._inputs = dict(inputs)
-        self._generator = torch.Generator("cpu").manual_seed(seed)
+        self._seed = seed
+        self._generator = torch.Generator("cpu")
         self._pipeline = self._own(pipeline)
         self._scheduler = self._pipeline.scheduler
         self._device = self._pipeline._execution_device
@@ -116,9 +117,11 @@ class HostedSession:
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
         """Run the pipeline without computing up to the step of `snapshot`."""
-        self._target = to_places(snapshot, snapshot["placed"], self._device)
-        self._prediction = tuple(self._target["prediction"])
-        self._start(self._target["inputs"])
+        target = to_places(snapshot, snapshot["placed"], self._device)
+        self._prediction = tuple(target["prediction"])
+        # before the first step there is nothing to catch up with
+        self._target = target if target["step"] else None
+        self._start(target["inputs"])
         self._target = None
 
     @torch.no_grad()
@@ -150,6 +153,10 @@ class HostedSession:
         return own
 
     def _start(self, inputs: Mapping[str, Any]) -> None:
+        self.close()  # where a step was left half-way
+        self._done = self._total = 0
+        self._returned = None
+        self._generator.manual_seed(self._seed)
         self._given = dict(inputs)
         accepted = inspect.signature(self._pipeline.__call__).parameters
         arguments = {**self._given, **self._inputs}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from elastic_dit.catalog import ModelCard, RequestDefaults
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.sequence import IMAGE, TEXT, Cut, SequencePlan, SequenceShape
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.request import GenerationRequest
 
@@ -25,6 +27,13 @@ class CogVideoXFamily(FamilySpec):
 
     name = "cogvideox"
     pipelines = ("CogVideoXPipeline",)
+    sequence = SequencePlan(
+        attention={"transformer_blocks.*.attn1": (TEXT, IMAGE)},
+        cuts={
+            "transformer_blocks.0": {IMAGE: Cut(1, 3), TEXT: Cut(1, 3)},
+            "transformer_blocks.*": {"image_rotary_emb": (Cut(0, 2), Cut(0, 2))},
+        },
+    )
     encode_returns = ("prompt_embeds", "negative_prompt_embeds")
 
     def card(self, name: str, folder: ModelFolder, hints: ServingHints) -> ModelCard:
@@ -52,3 +61,17 @@ class CogVideoXFamily(FamilySpec):
             "num_inference_steps": request.num_inference_steps,
             "guidance_scale": request.guidance_scale,
         }
+
+    def sequence_shape(
+        self, request: GenerationRequest, folder: ModelFolder, _: Callable[[str], int]
+    ) -> SequenceShape:
+        """A token for each patch of latents, and the text padded to its full length."""
+        vae, transformer = folder.config("vae"), folder.config("transformer")
+        side = transformer["patch_size"] * 2 ** (len(vae["block_out_channels"]) - 1)
+        latents = 1 + (request.num_frames - 1) // vae["temporal_compression_ratio"]
+        frames = -(-latents // (transformer.get("patch_size_t") or 1))
+        return SequenceShape(
+            heads=transformer["num_attention_heads"],
+            tokens=frames * (request.height // side) * (request.width // side),
+            text_tokens=transformer.get("max_text_seq_length", MAX_SEQUENCE_LENGTH),
+        )

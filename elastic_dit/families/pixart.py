@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from elastic_dit.catalog import ModelCard, RequestDefaults
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.sequence import IMAGE, Cut, SequencePlan, SequenceShape
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.request import GenerationRequest
 
@@ -25,6 +27,10 @@ class PixArtFamily(FamilySpec):
 
     name = "pixart"
     pipelines = ("PixArtSigmaPipeline",)
+    sequence = SequencePlan(
+        attention={"transformer_blocks.*.attn1": (IMAGE,)},
+        cuts={"transformer_blocks.0": {IMAGE: Cut(1, 3)}},
+    )
     encode_returns = (
         "prompt_embeds",
         "prompt_attention_mask",
@@ -55,3 +61,14 @@ class PixArtFamily(FamilySpec):
             "num_inference_steps": request.num_inference_steps,
             "guidance_scale": request.guidance_scale,
         }
+
+    def sequence_shape(
+        self, request: GenerationRequest, folder: ModelFolder, _: Callable[[str], int]
+    ) -> SequenceShape:
+        """A token for each patch; the text is whole on every GPU."""
+        transformer = folder.config("transformer")
+        side = transformer["patch_size"] * 2 ** (
+            len(folder.config("vae")["block_out_channels"]) - 1
+        )
+        tokens = (request.height // side) * (request.width // side)
+        return SequenceShape(heads=transformer["num_attention_heads"], tokens=tokens)

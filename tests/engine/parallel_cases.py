@@ -24,7 +24,7 @@ from elastic_dit.engine.torch_engine import TorchEngine
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 from tests.engine.contexts import Always
 from tests.engine.members import await_word, tell
-from tests.tiny_models import qwen_image, save, wan
+from tests.tiny_models import TINY, save, wan
 
 __all__ = [
     "CASES",
@@ -48,6 +48,8 @@ CASES: dict[str, dict[str, Any]] = {
     "wan uneven": {"model": "wan", "num_frames": 5, "width": 48, "height": 80},
     "qwen": {"model": "qwen_image", "negative_prompt": "bad and blurred"},
     "qwen uneven": {"model": "qwen_image", "width": 40, "height": 24},
+    "cogvideox": {"model": "cogvideox", "num_frames": 9, "width": 48},
+    "pixart": {"model": "pixart", "width": 80, "height": 48},
 }
 
 
@@ -61,7 +63,8 @@ def wan_of_four_heads() -> Any:
     return pipeline
 
 
-BUILDERS = {"wan": wan_of_four_heads, "qwen_image": qwen_image}
+BUILDERS = {**TINY, "wan": wan_of_four_heads}
+TEXT_TOKENS = {"wan": 32, "qwen_image": 512, "cogvideox": 16, "pixart": 32}
 
 
 @cache
@@ -69,7 +72,7 @@ def engine_of(model: str) -> TorchEngine:
     """An engine with the encoder and transformer of one model; forked members share it."""
     folder = TemporaryDirectory()
     path = str(save(BUILDERS[model](), Path(folder.name)))
-    options = {"max_sequence_length": 32} if model == "wan" else {}
+    options = {"max_sequence_length": TEXT_TOKENS[model]}
     engine = TorchEngine([ModelSource(name=model, path=path, options=options)], "cpu", 1)
     for stage in (Stage.ENCODER, Stage.DIT):
         engine.load(StageKey(model, stage))
@@ -100,11 +103,16 @@ def encoded(case: str) -> Any:
 
 
 @cache
-def reference(case: str) -> torch.Tensor:
+def reference(case: str) -> Any:
     """Latents of the run on one GPU."""
     request = request_of(case)
     output = engine_of(request.model).run(Stage.DIT, request, encoded(case), Always())
-    return output.payload["latents"]
+    return latents_of(output.payload)
+
+
+def latents_of(payload: Any) -> torch.Tensor | None:
+    """What goes to the decoder; classic families hand on the arguments of its call."""
+    return payload["decode"]["args"][0] if "decode" in payload else payload.get("latents")
 
 
 @dataclass(frozen=True)
@@ -180,7 +188,7 @@ def take_part(
         "step": outcome.step,
         "reason": outcome.reason,
         "payload": payload,
-        "latents": payload.get("latents"),
+        "latents": latents_of(payload),
         "steps_run": begun,
         "redo_s": _longest(session.begun_at, begun),
         "refusals": context.refusals,

@@ -13,9 +13,8 @@ from distributed.config import get_loop_factory
 from elastic_dit.cli.interrupts import Interrupts
 from elastic_dit.cli.worker_launch import Launch, find_scheduler
 from elastic_dit.cluster.bootstrap import ensure_control
-from elastic_dit.cluster.fork_server import stop_fork_server
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks, start_error
-from elastic_dit.cluster.processes import worker_processes
+from elastic_dit.cluster.processes import hurry_start, worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX
 
 __all__ = ["run_workers"]
@@ -51,8 +50,6 @@ async def _until_interrupted(launch: Launch, interrupts: Interrupts) -> None:
         if interrupts.fired:
             # Whatever is torn off half-way would tell of it at length.
             logging.disable(logging.CRITICAL)
-            if not crew.is_up:
-                stop_fork_server()
         await crew.close()
         for task in (serving, interrupted):
             task.cancel()
@@ -65,7 +62,7 @@ class _Crew:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._nannies: dict[str, Any] = {}
-        self.is_up = False
+        self._is_up = False
 
     async def serve(self) -> None:
         """Start all; return when every engine has left, as at the end of the scheduler."""
@@ -78,7 +75,7 @@ class _Crew:
             name: entry["cls"](address, **entry["options"]) for name, entry in launch.spec.items()
         }
         await asyncio.gather(*(self._start(name) for name in self._nannies))
-        self.is_up = True
+        self._is_up = True
         count = len(launch.devices)
         click.echo(f"{count} engine{'s' * (count > 1)} joined {address}", err=True)
         engines = [nanny for name, nanny in self._nannies.items() if CONTROL_SUFFIX not in name]
@@ -93,6 +90,8 @@ class _Crew:
     async def close(self) -> None:
         """End every process, orderly if it can be had in time."""
         reason = "elastic-dit-worker ends"
+        if not self._is_up:
+            hurry_start(self._nannies.values())
         await asyncio.gather(
             *(
                 nanny.close(timeout=CLOSE_TIMEOUT_S, reason=reason)

@@ -15,8 +15,8 @@ from distributed import Scheduler, Security, SpecCluster, Status
 from distributed.utils import NoOpAwaitable
 
 from elastic_dit.cluster.devices import Device, find_devices
-from elastic_dit.cluster.plain_errors import hide_known_tracebacks, start_error
-from elastic_dit.cluster.processes import worker_processes
+from elastic_dit.cluster.plain_errors import hide_known_tracebacks, muted_logs, start_error
+from elastic_dit.cluster.processes import hurry_start, worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX, control_worker_spec, worker_spec
 from elastic_dit.config import Config
 
@@ -137,10 +137,8 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
                 name=name,
             )
         except BaseException:
-            # Ctrl-C may come here too, and nobody holds the object yet to close it.
-            self._processes.close()
-            if not asynchronous:
-                self.close(timeout=_CLOSE_TIMEOUT_S)
+            # Ctrl-C comes here too, and nobody holds the object yet to close it.
+            self._give_up(asynchronous)
             raise
 
     def __repr__(self) -> str:
@@ -181,6 +179,13 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
             virtual = n if all(device.is_virtual for device in self._devices) else 0
             self._devices = find_devices(None, virtual)
         return self._devices[:n]
+
+    def _give_up(self, asynchronous: bool) -> None:
+        with muted_logs(), contextlib.suppress(Exception):
+            hurry_start(getattr(self, "_created", ()))
+            if not asynchronous:
+                self.close(timeout=_CLOSE_TIMEOUT_S)
+        self._processes.close()
 
     def _spec(self, devices: Any) -> dict[str, Any]:
         return worker_spec(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
+from collections.abc import Iterator
 
 from elastic_dit.errors import ClusterError, ElasticDitError
 
-__all__ = ["hide_known_tracebacks", "root_cause", "start_error"]
+__all__ = ["hide_known_tracebacks", "muted_logs", "root_cause", "start_error"]
 
 _LOGGERS = ("distributed", "tornado", "asyncio")
 
@@ -59,3 +62,15 @@ def hide_known_tracebacks() -> None:
         for handler in logging.getLogger(name).handlers:
             if not any(isinstance(known, _KnownErrors) for known in handler.filters):
                 handler.addFilter(_KnownErrors())
+
+
+@contextlib.contextmanager
+def muted_logs() -> Iterator[None]:
+    """Within it nothing is logged: for an end whose reason everybody knows."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+        gc.collect()  # asyncio complains of a task's unseen failure when the task is collected
+    finally:
+        logging.disable(before)

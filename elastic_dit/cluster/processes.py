@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from elastic_dit.cluster.devices import Device
-from elastic_dit.cluster.fork_server import HEAVY_PRELOAD, LIGHT_PRELOAD, fork_server
+from elastic_dit.cluster.fork_server import (
+    HEAVY_PRELOAD,
+    LIGHT_PRELOAD,
+    fork_server,
+    stop_fork_server,
+)
 from elastic_dit.config import Config
 
-__all__ = ["worker_processes"]
+__all__ = ["hurry_start", "worker_processes"]
 
 
 @contextlib.contextmanager
@@ -27,3 +33,13 @@ def worker_processes(devices: Sequence[Device], config: Config) -> Iterator[None
         return
     with fork_server(HEAVY_PRELOAD if config.engine.backend == "torch" else LIGHT_PRELOAD):
         yield
+
+
+def hurry_start(nannies: Iterable[Any]) -> None:
+    """Let a start that is to be given up fail at once, if it still waits for imports.
+
+    Once the first worker has been forked the imports are over, and the server must live for the
+    others to end in good order: it is their parent.
+    """
+    if not any(getattr(nanny, "pid", None) for nanny in nannies):
+        stop_fork_server()

@@ -1,5 +1,6 @@
 """The deciding core: a pure state machine and its policies."""
 
+from elastic_dit.control import policies  # noqa: F401  (registers them by name)
 from elastic_dit.control.controller import Controller
 from elastic_dit.control.dispatch import (
     DispatchPolicy,

@@ -76,7 +76,7 @@ class Controller:
         self.pool = GpuPool(config.prefetch_depth)
         self.table = RequestTable(config.finished_kept, self.dispatch.order)
         self.groups = GroupTable(self.pool)
-        self.view = ClusterView(self.table, self.pool, times or self.observed, config.ready_per_gpu)
+        self.view = ClusterView(self.table, self.pool, times or self.observed, config)
         self._out: list[events.Command] = []
         emit = self._out.append
         self._admission = Admission(config, self.table)
@@ -311,10 +311,10 @@ class Controller:
         group, record = self._live_group(event, now)
         if group is None or record is None:
             return False
+        changed = group.segment_at == now
         if not self._life.step_done(record, group, event.step, now):
-            return False
-        ends, changed = self._orders.mark_ending(group), group.segment_at == now
-        return ends or changed or self._watches_steps
+            return changed
+        return self._orders.mark_ending(group) or changed or self._watches_steps
 
     def _gpus_freed(self, event: events.GpusFreed, now: float) -> bool:
         group, _ = self._live_group(event, now)

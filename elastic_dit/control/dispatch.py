@@ -19,6 +19,8 @@ __all__ = [
     "DispatchPolicy",
     "Fcfs",
     "dispatch_policies",
+    "first_come",
+    "first_in_line",
     "make_dispatch",
     "nearest_gpu",
     "prefetches",
@@ -127,6 +129,29 @@ def prefetches(view: ClusterView) -> Iterator[actions.Prefetch]:
                 yield actions.Prefetch(request.request_id, gpu, "next in line here")
 
 
+def first_come(view: ClusterView, stage: Stage) -> Iterator[actions.Start]:
+    """Start a stage at DoP 1 for those in line, in order, while GPUs are free for it."""
+    while (request := first_in_line(view, stage)) is not None:
+        gpu = nearest_gpu(view, request)
+        assert gpu is not None, request
+        yield actions.Start(request.request_id, (gpu,), "first in line")
+
+
+def first_in_line(view: ClusterView, stage: Stage) -> RequestView | None:
+    """The first in line for a stage, of any model, that has a free GPU; None if there is none.
+
+    A stage pauses while enough of its output waits already.
+    """
+    first: tuple[tuple[object, ...], RequestView] | None = None
+    for key, queue in view.queues(stage):
+        head = queue.head
+        if head is None or not view.free(key) or not view.has_room_after(key):
+            continue
+        if first is None or head.rank < first[0]:
+            first = (head.rank, head)
+    return first[1] if first else None
+
+
 class Fcfs:
     """First come, first served, at DoP 1, later stages first (`STAGE_ORDER`).
 
@@ -146,23 +171,8 @@ class Fcfs:
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
         """Start whoever is first in line wherever a GPU is free."""
         for stage in STAGE_ORDER:
-            while (request := self._first(view, stage)) is not None:
-                gpu = nearest_gpu(view, request)
-                assert gpu is not None, request
-                yield actions.Start(request.request_id, (gpu,), "first in line")
+            yield from first_come(view, stage)
         yield from prefetches(view)
-
-    @staticmethod
-    def _first(view: ClusterView, stage: Stage) -> RequestView | None:
-        """The longest waiting request of any model that has a free GPU."""
-        first: tuple[int, RequestView] | None = None
-        for key, queue in view.queues(stage):
-            head = queue.head
-            if head is None or not view.free(key) or not view.has_room_after(key):
-                continue
-            if first is None or head.sequence < first[0]:
-                first = (head.sequence, head)
-        return first[1] if first else None
 
 
 register_dispatch("fcfs", Fcfs)

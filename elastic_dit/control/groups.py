@@ -56,6 +56,8 @@ class Group:
         With RESIZING, the GPUs of the coming group.
     target_epoch : int
         With RESIZING, its epoch.
+    broken : bool
+        Whether it lost a member and stands still until the rest is told to go on.
     inputs : tuple of ArtifactRef
         What it was started with.
     """
@@ -75,6 +77,7 @@ class Group:
     held: set[GpuId] = field(default_factory=set)
     target: tuple[GpuId, ...] = ()
     target_epoch: int = 0
+    broken: bool = False
     inputs: tuple[ArtifactRef, ...] = ()
 
     def __repr__(self) -> str:
@@ -172,6 +175,7 @@ class GroupTable:
         group.epoch = group.target_epoch
         group.gpus = group.target
         group.target = ()
+        group.broken = False
         group.segment_at = now
         if group.state is GroupState.RESIZING:
             group.state = GroupState.RUNNING

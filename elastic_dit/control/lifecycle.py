@@ -222,6 +222,7 @@ class Lifecycle:
         if group is not None:
             if gpu in group.gpus:
                 self._close_segment(group, now)
+                group.broken = True
             self._groups.free(group, (gpu,), now)
         self._pool.remove(gpu)
         for record in self._table.held_on(gpu):
@@ -285,13 +286,15 @@ class Lifecycle:
             leaving -= {group.master}
         if leaving.intersection(group.gpus):
             self._close_segment(group, now)
+            if group.state is GroupState.RUNNING:
+                group.step = group.total_steps  # nobody leaves unasked before the last step
         group.gpus = tuple(gpu for gpu in group.gpus if gpu not in leaving)
         self._groups.free(group, sorted(leaving.difference(group.target)), now)
 
     def _close_segment(self, group: Group, now: float, seconds: float | None = None) -> None:
         """Put the group's work since its last change on the request's timeline."""
         record = self.owner(group)
-        if record is None:
+        if record is None or group.broken:
             return
         if seconds is None or group.segment_at > group.started_at:
             seconds = now - group.segment_at

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from elastic_dit.config import PlacementConfig, StageRatio
+from elastic_dit.control.ratio import split_by_ratio
 from elastic_dit.control.snapshot import ClusterSnapshot, GpuSnapshot
 from elastic_dit.errors import ConfigError
 from elastic_dit.request import Stage, StageKey
@@ -20,7 +21,6 @@ __all__ = [
     "make_placement",
     "placement_policies",
     "register_placement",
-    "split_by_ratio",
 ]
 
 
@@ -175,35 +175,6 @@ class StaticRatio:
 def _present(gpu: GpuSnapshot) -> frozenset[Stage]:
     """Stages a GPU holds or is to hold."""
     return frozenset(key.stage for key in (*gpu.wanted, *gpu.resident))
-
-
-def split_by_ratio(total: int, shares: Mapping[Stage, int]) -> dict[Stage, int]:
-    """Split `total` in proportion, by largest remainder, at least one each where that is enough.
-
-    Parameters
-    ----------
-    total : int
-        GPUs; not below the number of shares.
-    shares : mapping of Stage to int
-
-    Examples
-    --------
-    >>> ratio = {Stage.ENCODER: 1, Stage.DIT: 14, Stage.DECODER: 1}
-    >>> [count for count in split_by_ratio(4, ratio).values()]
-    [1, 2, 1]
-    >>> [count for count in split_by_ratio(16, ratio).values()]
-    [1, 14, 1]
-    """
-    whole = sum(shares.values())
-    counts = {stage: total * share // whole for stage, share in shares.items()}
-    remainders = sorted(shares, key=lambda stage: (-(total * shares[stage] % whole), stage))
-    for stage in remainders[: total - sum(counts.values())]:
-        counts[stage] += 1
-    for stage in [stage for stage, count in counts.items() if not count]:
-        richest = max(counts, key=lambda other: (counts[other], other))
-        counts[richest] -= 1
-        counts[stage] += 1
-    return counts
 
 
 register_placement("static", lambda config, models: StaticRatio(config.ratio, models))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
+from elastic_dit.config import ControlConfig
 from elastic_dit.control.gpus import GpuPool
 from elastic_dit.control.groups import GroupState
 from elastic_dit.control.requests import RequestTable
@@ -174,17 +175,17 @@ class ClusterView:
         The controller's records.
     times : StageTimes
         What stages cost.
-    ready_per_gpu : int
-        Requests that may wait before a stage, per GPU that serves it.
+    config : ControlConfig
+        Limits.
     """
 
     def __init__(
-        self, table: RequestTable, pool: GpuPool, times: StageTimes, ready_per_gpu: int
+        self, table: RequestTable, pool: GpuPool, times: StageTimes, config: ControlConfig
     ) -> None:
         self._table = table
         self._pool = pool
-        self._ready_per_gpu = ready_per_gpu
         self.times = times
+        self.config = config
 
     def __repr__(self) -> str:
         return f"<ClusterView {self._table!r} {self._pool!r}>"
@@ -210,7 +211,7 @@ class ClusterView:
             return True
         after = StageKey(key.model, following)
         queue = self._table.queues.get(after)
-        limit = self._ready_per_gpu * max(1, len(self._pool.serving(after)))
+        limit = self.config.ready_per_gpu * max(1, len(self._pool.serving(after)))
         return queue is None or len(queue) < limit
 
     def running(self, stage: Stage | None = None) -> Iterator[GroupView]:

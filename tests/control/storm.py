@@ -510,3 +510,54 @@ class Storm:
 
 def node_of(gpu: GpuId) -> str:
     return f"node{gpu // 4}"
+
+
+def next_thing(storm: Storm, dice: random.Random) -> None:
+    """One thing that happens in a storm with most things going well."""
+    gpu = dice.randrange(8)
+    what = dice.choices(*zip(*WEIGHTS.items(), strict=True))[0]
+    match what:
+        case "submit":
+            storm.submit(dice.choice(MODELS), dice.randrange(3))
+        case "cancel":
+            storm.cancel()
+        case "lose":
+            storm.lose(gpu)
+        case "join":
+            storm.join(gpu, KEYS if dice.random() < 0.5 else frozenset())
+        case "plan":
+            storm.publish({gpu: frozenset(k for k in sorted(KEYS) if dice.random() < 0.8)}, ())
+        case "order":
+            storm.answer_order(gpu, fail=dice.random() < 0.05)
+        case "advance":
+            mishap = dice.choice(["late", "fail", "inputs"])
+            storm.advance(dice.randrange(1000), "step" if dice.random() < 0.97 else mishap)
+        case "repeat" if storm.past:
+            storm.handle(dice.choice(storm.past))
+        case "deliver" if storm.outbox:
+            storm.deliver(dice.randrange(3))
+
+
+WEIGHTS = {
+    "submit": 120,
+    "cancel": 20,
+    "lose": 10,
+    "join": 20,
+    "plan": 5,
+    "order": 75,
+    "advance": 350,
+    "repeat": 20,
+    "deliver": 380,
+}
+
+
+def run_storm(seed: int, rounds: int, dispatch: DispatchPolicy) -> Storm:
+    """A long storm by seed."""
+    dice = random.Random(seed)
+    storm = Storm(dice.randrange, dispatch, load_grace_s=2.0)
+    for gpu in range(6):
+        storm.join(gpu, KEYS)
+    for _ in range(rounds):
+        next_thing(storm, dice)
+    storm.calm_down()
+    return storm

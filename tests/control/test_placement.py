@@ -13,8 +13,8 @@ from elastic_dit.control.placement import (
     StaticRatio,
     make_placement,
     placement_policies,
-    split_by_ratio,
 )
+from elastic_dit.control.ratio import split_by_ratio
 from elastic_dit.control.snapshot import ClusterSnapshot, GpuSnapshot
 from elastic_dit.errors import ConfigError
 from elastic_dit.request import Stage, StageKey

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from elastic_dit import events
 from elastic_dit.control.dispatch import Fcfs
 
-from .storm import KEYS, MODELS, Restless, Storm
+from .storm import KEYS, MODELS, Restless, Storm, run_storm
 
 GPUS = st.integers(0, 7)
 ANY = st.integers(0, 1_000)
@@ -101,65 +101,14 @@ ControllerInAStorm.TestCase.settings = settings(
 TestStorm = ControllerInAStorm.TestCase
 
 
-def next_thing(storm: Storm, dice: random.Random) -> None:
-    """One thing that happens in a storm with most things going well."""
-    gpu = dice.randrange(8)
-    what = dice.choices(*zip(*WEIGHTS.items(), strict=True))[0]
-    match what:
-        case "submit":
-            storm.submit(dice.choice(MODELS), dice.randrange(3))
-        case "cancel":
-            storm.cancel()
-        case "lose":
-            storm.lose(gpu)
-        case "join":
-            storm.join(gpu, KEYS if dice.random() < 0.5 else frozenset())
-        case "plan":
-            storm.publish({gpu: frozenset(k for k in sorted(KEYS) if dice.random() < 0.8)}, ())
-        case "order":
-            storm.answer_order(gpu, fail=dice.random() < 0.05)
-        case "advance":
-            mishap = dice.choice(["late", "fail", "inputs"])
-            storm.advance(dice.randrange(1000), "step" if dice.random() < 0.97 else mishap)
-        case "repeat" if storm.past:
-            storm.handle(dice.choice(storm.past))
-        case "deliver" if storm.outbox:
-            storm.deliver(dice.randrange(3))
-
-
-WEIGHTS = {
-    "submit": 120,
-    "cancel": 20,
-    "lose": 10,
-    "join": 20,
-    "plan": 5,
-    "order": 75,
-    "advance": 350,
-    "repeat": 20,
-    "deliver": 380,
-}
-
-
-def run_storm(seed: int, rounds: int, restless: bool) -> Storm:
-    """A long storm by seed."""
-    dice = random.Random(seed)
-    storm = Storm(dice.randrange, Restless(seed) if restless else Fcfs(), load_grace_s=2.0)
-    for gpu in range(6):
-        storm.join(gpu, KEYS)
-    for _ in range(rounds):
-        next_thing(storm, dice)
-    storm.calm_down()
-    return storm
-
-
 @pytest.mark.parametrize("restless", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_long_storm_loses_nothing(seed: int, restless: bool) -> None:
-    storm = run_storm(seed, 1_000, restless)
+    storm = run_storm(seed, 1_000, Restless(seed) if restless else Fcfs())
     assert sum(storm.terminal.values()) > 60
 
 
 def test_the_same_seed_gives_the_same_log() -> None:
-    one, other = (run_storm(7, 600, True) for _ in range(2))
+    one, other = (run_storm(7, 600, Restless(7)) for _ in range(2))
     assert one.log == other.log
     assert len(one.log) > 600

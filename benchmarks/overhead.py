@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from elastic_dit import __version__
 from elastic_dit.catalog import ModelCard
 from elastic_dit.cli.output import check_json_path, human_console, write_json
+from elastic_dit.cli.ready import wait_until_settled
 from elastic_dit.client import Client
 from elastic_dit.cluster.engine_plugin import EnginePlugin
 from elastic_dit.cluster.local import LocalElasticCluster
@@ -28,6 +29,7 @@ from elastic_dit.request import GenerationRequest, Stage
 PROMPT = "a red circle moving left on a black background"
 LIMIT_S = 600.0
 """Longest wait for one request, seconds."""
+_ENGINES = 3
 
 
 class _Report(BaseModel):
@@ -93,8 +95,6 @@ class Pairs:
         self.client = client
         self.plain = plain
         self.options = options
-        # A submission waits for the first engine, and only engines know the model's card.
-        client.submit(**options).result(timeout=LIMIT_S)
         self.card: ModelCard = client.models()[0]
         self.elastic_s: list[float] = []
         self.plain_s: list[float] = []
@@ -178,9 +178,10 @@ def measure(options: dict[str, Any], repeats: int, threads: int) -> OverheadRepo
     config = Config.parse({"engine": {"cpu_threads": threads}})
     with ExitStack() as stack:
         cluster = stack.enter_context(
-            LocalElasticCluster(virtual_gpus=3, config=config, dashboard_address=None)
+            LocalElasticCluster(virtual_gpus=_ENGINES, config=config, dashboard_address=None)
         )
         client = stack.enter_context(Client(cluster, config=config))
+        wait_until_settled(client, _ENGINES, config.client.ready_timeout_s)
         plain = stack.enter_context(PlainProcess(config.models[0], threads))
         pairs = Pairs(client, plain, options)
         pairs.run(seed=0, elastic_first=True, count=False)

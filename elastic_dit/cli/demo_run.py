@@ -15,9 +15,10 @@ from elastic_dit.cli.demo_plan import demo_submissions
 from elastic_dit.cli.demo_report import Made, assemble, compare, write_pictures
 from elastic_dit.cli.live import Board
 from elastic_dit.cli.output import check_json_path, human_console, slug, write_json
+from elastic_dit.cli.ready import wait_until_settled
 from elastic_dit.cli.summary import print_summary
 from elastic_dit.config import Config, ModelConfig
-from elastic_dit.errors import ConfigError, ElasticDitError, NotReady, SaveError
+from elastic_dit.errors import ConfigError, ElasticDitError, SaveError
 from elastic_dit.families.folder import EMBEDDED_PREFIX
 from elastic_dit.files import check_target, write_atomically
 from elastic_dit.report.build import Ended, judge_result, verdict_text
@@ -34,8 +35,6 @@ __all__ = ["DemoOptions", "run_demo"]
 
 LIMIT_S = 900.0
 """Longest time for all requests, seconds."""
-_LOOK_S = 0.2
-"""Seconds between two looks at engines that are loading."""
 _CLIPS = "clips"
 _MODEL_PATH = f"{EMBEDDED_PREFIX}shapes"
 
@@ -116,28 +115,9 @@ def _serving(virtual_gpus: int, config: Config, console: Console) -> Iterator[Cl
         client = Client(cluster, config=config)
         stack.callback(_close, client)
         status.update("Loading the model")
-        _wait_until_loaded(client, virtual_gpus, config.client.ready_timeout_s)
+        wait_until_settled(client, virtual_gpus, config.client.ready_timeout_s)
         status.stop()
         yield client
-
-
-def _wait_until_loaded(client: Client, gpus: int, limit_s: float) -> None:
-    """Let every engine load its stages, so that the first request does not pay for it.
-
-    Raises
-    ------
-    NotReady
-        Where some engine is not there or not loaded in time.
-    """
-    deadline_s = time.monotonic() + limit_s
-    while True:
-        engines = client.status()["gpus"]
-        ready = sum(bool(one["resident"] or one["failed"]) for one in engines if not one["loading"])
-        if ready >= gpus:
-            return
-        if time.monotonic() > deadline_s:
-            raise NotReady(f"{ready} of {gpus} engines were ready after {limit_s:g} s")
-        time.sleep(_LOOK_S)
 
 
 def _close(resource: Client | LocalElasticCluster) -> None:

@@ -11,7 +11,7 @@ from distributed.protocol.pickle import dumps
 
 from elastic_dit.cluster.control_plugin import ControlPlugin
 from elastic_dit.config import Config
-from elastic_dit.errors import ClusterError, SchedulerUnreachable
+from elastic_dit.errors import ClusterError, ElasticDitError, SchedulerUnreachable
 
 __all__ = ["ensure_control", "has_control", "install_control"]
 
@@ -48,11 +48,15 @@ async def ensure_control(
         Where no Dask scheduler answers in time.
     ClusterError
         Where it cannot import elastic-dit.
+    ConfigError
+        Where the settings name a policy that the scheduler's elastic-dit does not know.
     """
     arguments = (security or Security()).get_connection_args("client")
     try:
         async with asyncio.timeout(timeout_s), rpc(address, connection_args=arguments) as scheduler:
             await install_control(scheduler, config)
+    except ElasticDitError:
+        raise
     except (OSError, TimeoutError, ValueError) as error:
         raise SchedulerUnreachable(
             f"no Dask scheduler answers at {address} within {timeout_s:g} s ({error})"

@@ -122,8 +122,8 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         if not self._provisional or not self.reactor.is_blank:
             logger.warning("Other settings are in force already; those just brought are ignored")
             return {"adopted": False}
-        self._provisional = False
         self.reactor.configure(wanted)
+        self._provisional = False
         self._ticking.callback_time = wanted.control.tick_s * 1000
         return {"adopted": True}
 

@@ -22,8 +22,8 @@ _KNOCK_S = 0.5
 """Wait between two looks for a control plane that is not there yet, or does not answer, s."""
 _TURNS_PER_INTERVAL = 8
 """Turns per placement interval: how soon a change of the engines is seen."""
-_TIMEOUT_INTERVALS = 2
-"""Bound of one turn; below the length of the lease, so that a stuck turn loses it."""
+_TURN_TIMEOUT_S = 10.0
+"""Bound of one turn; a turn that is stuck renews no lease, so another worker takes over."""
 
 
 class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -47,6 +47,7 @@ class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
         self._client: distributed.Client | None = None
         self._future: distributed.Future | None = None
         self._key = ""
+        self._is_heard = False
         self._seen_memberships = -1
         self._looked_at = 0.0
         self._turning = asyncio.create_task(self._turn_for_ever())
@@ -63,7 +64,8 @@ class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
         while True:
             wait_s = _KNOCK_S
             try:
-                wait_s = await self._turn()
+                async with asyncio.timeout(_TURN_TIMEOUT_S):
+                    wait_s = await self._turn()
             except (OSError, TimeoutError) as error:
                 logger.info("The control plane does not answer: %r", error)
             except Exception:
@@ -73,17 +75,18 @@ class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
     async def _turn(self) -> float:
         """Compete, make the actor, let it look, as far as each is due; seconds to wait then."""
         scheduler = self._worker.scheduler
-        if self._worker.status != Status.running or not await has_control(scheduler):
+        # Asked once: Dask logs each such question.
+        self._is_heard = self._is_heard or await has_control(scheduler)
+        if self._worker.status != Status.running or not self._is_heard:
             return _KNOCK_S
         lease = await scheduler.elastic_dit_lease(worker=self._worker.address)
         interval_s: float = lease["interval_s"]
-        async with asyncio.timeout(_TIMEOUT_INTERVALS * interval_s):
-            if not lease["granted"]:
-                self._release()
-            elif self._actor is None:
-                await self._make()
-            else:
-                await self._look(lease["memberships"], interval_s)
+        if not lease["granted"]:
+            self._release()
+        elif self._actor is None:
+            await self._make()
+        else:
+            await self._look(lease["memberships"], interval_s)
         return interval_s / _TURNS_PER_INTERVAL
 
     @property

@@ -16,6 +16,7 @@ from elastic_dit.cluster.feed import ProgressFeed
 from elastic_dit.cluster.reports import Outcome, Report, topic_of, write_report
 from elastic_dit.config import Config
 from elastic_dit.control.controller import Controller
+from elastic_dit.control.placement import make_placement
 from elastic_dit.control.requests import RequestRecord
 from elastic_dit.errors import GenerationFailed
 from elastic_dit.events import (
@@ -67,11 +68,18 @@ class Reactor:
         return f"<Reactor {self.controller!r} {self.directory!r}>"
 
     def configure(self, config: Config) -> None:
-        """Start anew with other settings; only while there is neither engine nor request."""
+        """Start anew with other settings; only while there is neither engine nor request.
+
+        Raises
+        ------
+        ConfigError
+            Where a policy of that name is not known; then nothing changes.
+        """
+        make_placement(config.placement, ())
+        self.controller = Controller(config.control)
         self.config = config
         self.cards.configured = tuple(model.name for model in config.models)
         self.directory = Directory(config.control.slots_per_node)
-        self.controller = Controller(config.control)
         self.carrier = CommandCarrier(self.scheduler, self.directory)
         self.feed = ProgressFeed(self._send, config.control.progress_interval_s)
         self._held_back: dict[str, None] = {}

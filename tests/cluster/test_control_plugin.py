@@ -19,7 +19,7 @@ from elastic_dit.cluster.engine_plugin import EnginePlugin
 from elastic_dit.cluster.messages import EVENT_OP, HELLO_OP
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
-from elastic_dit.errors import GenerationFailed
+from elastic_dit.errors import ConfigError, GenerationFailed
 from elastic_dit.events import StageDone
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import Phase
@@ -303,6 +303,21 @@ async def test_the_first_settings_brought_are_in_force():
         assert reactor.config == mine
         await ensure_control(scheduler.address, config=yours)
         assert reactor.config == mine
+
+
+@pytest.mark.parametrize("section", ["placement", "control"])
+@gen_test()
+async def test_settings_that_name_an_unknown_policy_are_refused(section):
+    name = {"placement": "policy", "control": "dispatch"}[section]
+    wrong = Config.parse({section: {name: "wishful"}})
+    async with Scheduler(host="127.0.0.1", port=0, dashboard_address=":0") as scheduler:
+        for _ in range(2):
+            with pytest.raises(
+                ConfigError, match=rf"{section}\.{name} = 'wishful': must be one of"
+            ):
+                await ensure_control(scheduler.address, config=wrong)
+            await ensure_control(scheduler.address)
+        assert scheduler.plugins[ControlPlugin.name].reactor.config == Config()
 
 
 @gen_test()

@@ -1,0 +1,99 @@
+"""Commands on their way to engines and clients."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from elastic_dit.cluster.carrier import CommandCarrier, mentioned, recipients
+from elastic_dit.cluster.directory import Directory, Hello
+from elastic_dit.cluster.messages import COMMAND_OP, decode_command
+from elastic_dit.engine.fake import FAKE_CARD
+from elastic_dit.events import (
+    Abort,
+    AskNodes,
+    DropStage,
+    LoadStage,
+    Preempt,
+    Prefetch,
+    Release,
+    ReleaseNode,
+    Resize,
+    StartStage,
+)
+from elastic_dit.request import Stage
+from elastic_dit.state import ArtifactRef
+
+REQUEST = FAKE_CARD.complete({"prompt": "a circle", "request_id": "r", "seed": 1})
+HELD = ArtifactRef(request_id="r", attempt=1, stage=Stage.ENCODER, gpu=2, nbytes=1, digest="d")
+FENCE = {"request_id": "r", "attempt": 1, "epoch": 3, "gpus": (0, 1), "reason": "test"}
+START = StartStage(
+    request=REQUEST, attempt=1, epoch=3, stage=Stage.DIT, gpus=(0, 1), inputs=(HELD,), reason="t"
+)
+
+ROUTES = [
+    (START, (0, 1), (0, 1, 2)),
+    (Prefetch(request_id="r", attempt=1, stage=Stage.DIT, gpu=1, inputs=(HELD,)), (1,), (1, 2)),
+    (Resize(**FENCE), (0, 1), (0, 1)),
+    (Preempt(**FENCE), (0, 1), (0, 1)),
+    (Abort(**FENCE), (0, 1), (0, 1)),
+    (Release(artifact=HELD), (2,), (2,)),
+    (LoadStage(gpu=1, model="fake", stage=Stage.DIT, plan_epoch=1), (1,), (1,)),
+    (DropStage(gpu=0, model="fake", stage=Stage.DIT, plan_epoch=1), (0,), (0,)),
+]
+
+
+@pytest.fixture
+def sent():
+    return []
+
+
+@pytest.fixture
+def carrier(sent):
+    directory = Directory(slots_per_node=8)
+    for index in range(3):
+        hello = Hello(
+            name=f"w{index}", node="n", index=index, kind="k", memory_bytes=1, instance="i"
+        )
+        directory.join(hello, f"tcp://{index}")
+    scheduler = SimpleNamespace(
+        worker_send=lambda address, message: sent.append((address, message)),
+        workers={f"tcp://{index}": None for index in range(3)},
+    )
+    made = CommandCarrier(scheduler, directory)
+    made.directory = directory
+    return made
+
+
+@pytest.mark.parametrize(("command", "to", "about"), ROUTES, ids=lambda part: type(part).__name__)
+def test_a_command_goes_to_its_gpus_with_the_addresses_it_needs(carrier, sent, command, to, about):
+    assert recipients(command) == to
+    assert mentioned(command) == about
+    carrier.carry(command)
+    assert [address for address, _ in sent] == [f"tcp://{gpu}" for gpu in to]
+    for _, message in sent:
+        assert message["op"] == COMMAND_OP
+        assert decode_command(message["command"]) == command
+        assert message["addresses"] == {str(gpu): f"tcp://{gpu}" for gpu in about}
+
+
+def test_who_has_just_left_is_not_written_to(carrier, sent):
+    carrier.directory.leave("tcp://1")
+    carrier.carry(START)
+    assert [address for address, _ in sent] == ["tcp://0"]
+    assert sent[0][1]["addresses"] == {"0": "tcp://0", "2": "tcp://2"}
+
+
+def test_whether_a_result_is_still_there(carrier):
+    assert carrier.holds(HELD)
+    carrier.directory.leave("tcp://2")
+    assert not carrier.holds(HELD)
+
+
+def test_wishes_for_machines_are_kept_for_whoever_can_get_them(carrier, sent):
+    carrier.carry(AskNodes(count=3, reason="load"))
+    carrier.carry(ReleaseNode(node="n", reason="idle"))
+    assert carrier.nodes_wanted == 3
+    assert carrier.nodes_released == ["n"]
+    assert not sent

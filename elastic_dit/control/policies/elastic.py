@@ -15,10 +15,15 @@ With deadlines, jobs whose deadlines are in danger come first, each at the small
 time; those that cannot be saved, or only at the price of several others, and those with time in
 hand share the rest, shortest first. See `elastic_dit.control.policies.deadlines`.
 
-No request starves: one that waits is overtaken only by requests accepted less than
-`_AGEING` x its own work after it, each priority level adding `_PRIORITY_HEAD_START_S`. Requests
-with tight deadlines are the exception, and there are never more of those than the cluster can
-serve in their time.
+No request without a deadline starves among its like: it is overtaken only by requests accepted
+less than `_AGEING` x its own work after it, or less than the longest request's time where both
+are among the worst; each priority level adds `_PRIORITY_HEAD_START_S`. Where deadlines rule,
+tight ones go first, and there are never more of those than the cluster can serve in their time;
+among the others a second of age weighs `_DEADLINE_AGEING` GPU-seconds of work, so that the bound
+is the work divided by that.
+
+It widens only to degrees of parallelism whose step times it is told: give the controller a cost
+model (`elastic_dit.cost.CostTimes`). From observed times alone it stays at the DoPs seen so far.
 """
 
 from __future__ import annotations
@@ -46,9 +51,9 @@ _DEADLINE_AGEING = 0.05
 _PRIORITY_HEAD_START_S = 60.0
 _EFFICIENCY_BY_LOAD = ((1.5, 1.0), (0.75, 0.9), (0.5, 0.8), (0.0, 0.7))
 """Jobs per GPU from which on a DoP must be so efficient."""
-_TAIL = 0.95
+_TAIL = 0.9
 """Part of the worst latency from which on a request goes before all others."""
-_BACKLOG = 1.5
+_BACKLOG = 1.7
 """Latency that a backlog of one second of work per GPU makes unavoidable, seconds."""
 _TAIL_MEMORY_S = 3600.0
 """The worst latency seen fades to 1/e in this time."""
@@ -118,7 +123,7 @@ class Elastic:
 
     # ----------------------------------------------------------------------- by age
     def _by_age(self, view: ClusterView, jobs: list[Job], now: float) -> Iterator[actions.Action]:
-        efficiency = _efficiency(view)
+        efficiency = _efficiency(view, jobs)
         caps = {job.request_id: job.widest(efficiency) for job in jobs}
         tail_s = _TAIL * max(self._worst_s, _BACKLOG * _backlog_s(view, jobs))
 
@@ -136,7 +141,8 @@ class Elastic:
         def hungry(job: Job) -> bool:
             return _changeable(job) and job.dop < caps[job.request_id]
 
-        for job in sorted((job for job in jobs if job.waits or hungry(job)), key=rank):
+        able = [job for job in jobs if view.free(job.record.key) and (job.waits or hungry(job))]
+        for job in sorted(able, key=rank):
             if job.waits:
                 yield from self._start(view, job, caps[job.request_id])
             else:
@@ -183,7 +189,7 @@ class Elastic:
         self, view: ClusterView, jobs: list[Job], now: float
     ) -> Iterator[actions.Action]:
         jobs = [job for job in jobs if job.waits or _changeable(job)]
-        found = plan_deadlines(jobs, view.num_gpus, now)
+        found = plan_deadlines(jobs, _denoisers(view, jobs), now)
         lost = {job.request_id for job in found.lost}
 
         def shortest(job: Job) -> tuple[float, ...]:
@@ -220,7 +226,7 @@ class Elastic:
             if needs[job.request_id] <= left:
                 targets[job.request_id] = needs[job.request_id]
                 left -= needs[job.request_id]
-        efficiency = _efficiency(view)
+        efficiency = _efficiency(view, (*tight, *others))
         for job in others:
             if left == 0:
                 break
@@ -248,10 +254,11 @@ class Elastic:
         return Space(view, job.record.key if job.waits else job.key, self._slots, reserved)
 
     def _start(self, view: ClusterView, job: Job, cap: int) -> Iterator[actions.Action]:
-        if not view.free(job.record.key):
+        encodes = job.record.stage is Stage.ENCODER
+        if not view.free(job.record.key) or (encodes and not view.has_room_after(job.record.key)):
             return
         space = self._space(view, job)
-        size = 1 if job.record.stage is Stage.ENCODER else min(cap, space.largest)
+        size = min(1 if encodes else cap, space.largest)
         block = space.block(size) if size else None
         if block is not None:
             yield actions.Start(job.request_id, block.gpus, f"DoP {size} of {cap}")
@@ -312,8 +319,13 @@ def _signature(view: ClusterView) -> tuple[int, ...]:
     )
 
 
-def _efficiency(view: ClusterView) -> float:
-    load = len(view.requests) / max(1, view.num_gpus)
+def _denoisers(view: ClusterView, jobs: Iterable[Job]) -> int:
+    """GPUs that denoise, busy or not."""
+    return max((len(view.serving(key)) for key in {job.key for job in jobs}), default=1) or 1
+
+
+def _efficiency(view: ClusterView, jobs: Iterable[Job]) -> float:
+    load = len(view.requests) / _denoisers(view, jobs)
     return next(needed for least, needed in _EFFICIENCY_BY_LOAD if load >= least)
 
 
@@ -322,7 +334,7 @@ def _backlog_s(view: ClusterView, jobs: list[Job]) -> float:
     if not jobs:
         return 0.0
     mean_s = sum(job.work_s for job in jobs) / len(jobs)
-    return mean_s * max(len(jobs), len(view.requests)) / max(1, view.num_gpus)
+    return mean_s * max(len(jobs), len(view.requests)) / _denoisers(view, jobs)
 
 
 def _age_key(record: RequestView, work_s: float) -> float:

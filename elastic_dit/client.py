@@ -235,7 +235,7 @@ class Client:
         return self._sync(self._models())
 
     def status(self) -> Any:
-        """Requests, queues and GPUs as plain data (see `ControlPlugin.status`)."""
+        """Requests, queues and GPUs as plain data (see `elastic_dit.cluster.status.status_of`)."""
         return self._sync(self._call("elastic_dit_status"))
 
     # -- the same, on the event loop
@@ -254,10 +254,12 @@ class Client:
             async with asyncio.timeout(limit_s):
                 await install_control(self._dask.scheduler, self._given_config)
             self._listener.start()
-        except (OSError, TimeoutError) as error:
+        except BaseException as error:
             if self._owned:
                 await self._dask.close()
-            raise self._unreachable(error) from None
+            if isinstance(error, OSError | TimeoutError):
+                raise self._unreachable(error) from None
+            raise
 
     async def _submit_one(self, options: dict[str, Any]) -> GenerationFuture:
         [future] = await self._submit([options])

@@ -150,7 +150,8 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
     def _reason(self, cancelled: CancelledError) -> str:
         if self.client.status == "closed":
             return "its client was closed"
-        return getattr(cancelled, "reason", None) or str(cancelled)
+        reason = str(getattr(cancelled, "reason", cancelled))
+        return "cancelled" if reason == "unknown" else reason
 
     async def _cancel(self, reason: str) -> bool:
         if self.done() or not await self._listener.cancel(self.key, reason):

@@ -24,6 +24,7 @@ class CardBoard:
         self.configured = tuple(configured)
         self._cards: dict[str, ModelCard] = {}
         self._some = asyncio.Event()
+        self._next = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"CardBoard({', '.join(self._cards) or 'empty'})"
@@ -41,6 +42,12 @@ class CardBoard:
         self._cards.update((card.name, card) for card in cards)
         if self._cards:
             self._some.set()
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def next_engine(self) -> None:
+        """Wait for the next engine that joins. The caller sets the bound."""
+        await self._next.wait()
 
     async def find(self, name: str | None, timeout_s: float) -> ModelCard:
         """The card of a model, None for the default; waits for the first engine.

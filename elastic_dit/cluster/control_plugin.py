@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -115,7 +115,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         dict
             ``adopted``: False where others are in force already.
         """
-        wanted = Config.model_validate(config)
+        wanted = Config.parse(config)
         if wanted == self.reactor.config:
             self._provisional = False
             return {"adopted": True}
@@ -123,6 +123,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
             logger.warning("Other settings are in force already; those just brought are ignored")
             return {"adopted": False}
         self.reactor.configure(wanted)
+        self.planning.configure()
         self._provisional = False
         self._ticking.callback_time = wanted.control.tick_s * 1000
         return {"adopted": True}
@@ -198,6 +199,6 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         welcome = {"op": WELCOME_OP, "gpu": member.gpu, "config": config}
         self._scheduler.worker_send(member.address, welcome)
 
-    def _to_dict(self, *, exclude: Collection[str] = ()) -> dict[str, Any]:
+    def _to_dict(self, **_: Any) -> dict[str, Any]:
         """For Dask's cluster dumps."""
-        return {} if "reactor" in exclude else status_of(self.reactor)
+        return status_of(self.reactor)

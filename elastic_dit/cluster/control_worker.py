@@ -49,7 +49,7 @@ class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
         self._key = ""
         self._is_heard = False
         self._seen_memberships = -1
-        self._looked_at = 0.0
+        self._looked_at = self._asked_at = 0.0
         self._turning = asyncio.create_task(self._turn_for_ever())
 
     async def teardown(self, worker: distributed.Worker) -> None:  # noqa: ARG002
@@ -84,7 +84,7 @@ class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
         if not lease["granted"]:
             self._release()
         elif self._actor is None:
-            await self._make()
+            await self._make(interval_s)
         else:
             await self._look(lease["memberships"], interval_s)
         return interval_s / _TURNS_PER_INTERVAL
@@ -102,10 +102,12 @@ class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
             # The very object, not a handle of it: a call of a handle may never return.
             await self._actor.look()
 
-    async def _make(self) -> None:
-        """Ask for the actor; Dask makes it on this very worker until the next turn."""
-        if self._future is not None and self._future.status == "pending":
+    async def _make(self, interval_s: float) -> None:
+        """Ask for the actor, once per interval; Dask makes it on this very worker."""
+        now = asyncio.get_running_loop().time()
+        if self._future is not None and now - self._asked_at < interval_s:
             return
+        self._asked_at = now
         if self._client is None:
             self._client = await distributed.Client(
                 self._worker.scheduler.address,

@@ -55,12 +55,12 @@ class Custody:
     def _settle(self) -> None:
         forgotten, self._forgotten = self._forgotten, []
         lost, self._lost = self._lost, []
-        scheduler = self._reactor.scheduler
+        scheduler, live = self._reactor.scheduler, self._reactor.controller.table.live
         # The last accepted first: what waits goes before what runs, so that nothing is started
         # only to be cancelled next.
         for key in reversed(forgotten):
             futures.forget_name(scheduler, key)
-            if not futures.is_expected(scheduler, key):
+            if key in live and not futures.is_expected(scheduler, key):
                 self._reactor.observe(CancelRequested(request_id=key, reason=_ABANDONED))
         for key, clients in lost:
             if futures.revive(scheduler, key, clients):

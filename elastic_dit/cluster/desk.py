@@ -80,6 +80,7 @@ class RequestDesk:
             raise
         return {"accepted": [self._receipt(request) for request in taken]}
 
+    @refusals_as_data
     async def cancel(self, request_id: str, client: str | None, reason: str) -> dict[str, Any]:
         """Stop a request for one client, for all of them if `client` is None.
 
@@ -98,11 +99,13 @@ class RequestDesk:
             self._reactor.observe(CancelRequested(request_id=request_id, reason=reason))
         return {"cancelled": True}
 
+    @refusals_as_data
     async def outcome(self, request_id: str) -> dict[str, Any]:
         """How a request stands or ended (see `reports`); empty if it is not known."""
         report = self._reactor.report(request_id)
         return {} if report is None else write_report(report)
 
+    @refusals_as_data
     async def models(self) -> dict[str, Any]:
         """``models``: cards of the models served, the default first."""
         return {"models": [card.model_dump(mode="json") for card in self._reactor.cards.cards]}
@@ -159,6 +162,12 @@ class RequestDesk:
         }
 
     async def _count_tokens(self, model: str, text: str) -> int:
+        """Ask one engine after the other, and those that are yet to come."""
+        while (tokens := await self._count_now(model, text)) is None:
+            await self._reactor.cards.next_engine()
+        return tokens
+
+    async def _count_now(self, model: str, text: str) -> int | None:
         for member in self._reactor.directory.members:
             if model not in {card.name for card in member.hello.models}:
                 continue
@@ -170,4 +179,4 @@ class RequestDesk:
                 continue
             if isinstance(answer, int):
                 return answer
-        raise NotReady(f"no engine of model {model!r} is there to read the prompt: try again soon")
+        return None

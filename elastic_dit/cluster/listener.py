@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -72,7 +73,7 @@ class Listener:
     """Watches of one Dask client's requests, fed by its topic."""
 
     def __init__(self, dask: distributed.Client) -> None:
-        self._dask = dask
+        self._dask = weakref.proxy(dask)  # whose event handlers hold this
         self._watches: WeakValueDictionary[str, Watch] = WeakValueDictionary()
         self._started = False
 

@@ -68,7 +68,7 @@ class Planning:
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        self._lease = Lease(_LEASE_INTERVALS * reactor.config.placement.interval_s)
+        self.configure()
         self._planner = Planner()
         self._planned_at = reactor.clock()
         self._memberships = 0
@@ -76,6 +76,10 @@ class Planning:
 
     def __repr__(self) -> str:
         return f"<Planning {self._lease}>"
+
+    def configure(self) -> None:
+        """Take the reactor's settings."""
+        self._lease = Lease(_LEASE_INTERVALS * self._reactor.config.placement.interval_s)
 
     # -- what happens
     def membership_changed(self) -> None:

@@ -91,7 +91,19 @@ class Reactor:
 
     # -- events
     def observe(self, event: Event) -> None:
-        """Let the controller react to an event. Never raises: one bad message ends one request."""
+        """Let the controller react to an event.
+
+        Never raises, since it is called from streams that an exception would end: a mistake ends
+        the request that it is about, and goes into the log.
+        """
+        try:
+            self._react(event)
+            self._tell_progress()
+        except Exception:
+            logger.exception("Cannot tell what came of %s", event)
+        self._stay_awake()
+
+    def _react(self, event: Event) -> None:
         events = deque([event])
         while events:
             event = events.popleft()
@@ -103,8 +115,6 @@ class Reactor:
                     logger.exception("Cannot carry out %s", command)
                     self._break(request_id_of(command), error)
             self._free_unwanted(event, commands)
-        self._tell_progress()
-        self._stay_awake()
 
     def tick(self) -> None:
         """Let time pass: deadlines, and places in line."""

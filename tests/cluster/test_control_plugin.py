@@ -120,6 +120,16 @@ async def test_no_gpus_at_all_and_requests_still_wait():
 
 
 @gen_test()
+async def test_submissions_wait_while_the_only_engine_restarts():
+    async with serving(1) as cluster, connect(cluster) as client:
+        await cluster.workers[0].close()
+        submission = asyncio.ensure_future(client.submit("a circle"))
+        await eventually(lambda: cluster.control.reactor.checking)
+        await cluster.add_engine(name="w-0")
+        assert await (await submission)
+
+
+@gen_test()
 async def test_a_stage_that_cannot_be_loaded_fails_requests_with_its_cause():
     key = StageKey("fake", Stage.DECODER)
 

@@ -17,7 +17,7 @@ from elastic_dit.control.block import Block
 from elastic_dit.control.dispatch import first_come, nearest_gpu, prefetches, register_dispatch
 from elastic_dit.control.policies.optimal import optimal_dop_of
 from elastic_dit.control.ratio import split_by_ratio
-from elastic_dit.control.view import ClusterView, RequestView
+from elastic_dit.control.view import ClusterView, QueueView, RequestView
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
@@ -144,17 +144,26 @@ class FixedUnits:
         yield from self._decodes(view)
         for key, queue in tuple(view.queues(Stage.DIT)):
             self._lay_out(view, key)
-            free = [unit for unit in self._units if self._is_free(view, key, unit)]
-            for request in list(queue) if free else ():
-                unit = self._choose(view, request, free)
-                if unit is not None:
-                    free.remove(unit)
-                    self._taken[request.request_id] = unit
-                    reason = f"unit of {unit.block.size} is free"
-                    yield actions.Start(request.request_id, unit.block.gpus, reason)
-                if not free:
-                    break
+            for request, unit in self._pairs(view, key, queue):
+                self._taken[request.request_id] = unit
+                reason = f"unit of {unit.block.size} is free"
+                yield actions.Start(request.request_id, unit.block.gpus, reason)
         yield from self._encodes(view)
+
+    def _pairs(
+        self, view: ClusterView, key: StageKey, queue: QueueView
+    ) -> list[tuple[RequestView, Unit]]:
+        """Those in line, with the units that take them."""
+        free = [unit for unit in self._units if self._is_free(view, key, unit)]
+        pairs = []
+        for request in queue if free else ():
+            unit = self._choose(view, request, free)
+            if unit is not None:
+                free.remove(unit)
+                pairs.append((request, unit))
+            if not free:
+                break
+        return pairs
 
     def _lay_out(self, view: ClusterView, key: StageKey) -> None:
         serving = frozenset(view.serving(key))

@@ -1,0 +1,67 @@
+"""Earliest deadline first, best fit, after the policy of that name in GF-DiT (arXiv 2606.13501).
+
+In the order of their deadlines, each request gets the smallest DoP that is in time, or the largest
+there is where none is; what is left over widens groups in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from elastic_dit.control import actions
+from elastic_dit.control.dispatch import first_come, prefetches, register_dispatch
+from elastic_dit.control.policies.jobs import Job, survey
+from elastic_dit.control.policies.targets import reach, shareable_gpus, to_share
+from elastic_dit.control.view import ClusterView, RequestView
+from elastic_dit.request import Stage
+
+__all__ = ["EdfBestFit"]
+
+_IN_SIGHT = 64
+"""Waiting requests of one queue to look at."""
+
+
+class EdfBestFit:
+    """The policy. Requests without a deadline come last, in order of acceptance."""
+
+    watches_steps = False
+
+    def __repr__(self) -> str:
+        return "EdfBestFit()"
+
+    def order(self, request: RequestView) -> tuple[object, ...]:
+        """The deadline."""
+        deadline_s = request.request.deadline_s
+        return (math.inf if deadline_s is None else request.accepted_at + deadline_s,)
+
+    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
+        """Share the GPUs out anew."""
+        yield from first_come(view, Stage.DECODER)
+        jobs = to_share(survey(view, _IN_SIGHT))
+        jobs.sort(key=lambda job: (job.deadline_at, job.record.sequence))
+        yield from reach(view, jobs, best_fit(jobs, shareable_gpus(view, jobs), now))
+        yield from prefetches(view)
+
+
+def best_fit(jobs: list[Job], num_gpus: int, now: float) -> dict[str, int]:
+    """DoP by request id, for jobs in order of their deadlines."""
+    left = num_gpus
+    targets: dict[str, int] = {}
+    for job in jobs:
+        fitting = [dop for dop in job.step_s if dop <= left]
+        if not fitting:
+            break
+        in_time = (dop for dop in fitting if now + job.remaining_s(dop) <= job.deadline_at)
+        targets[job.request_id] = next(in_time, fitting[-1])
+        left -= targets[job.request_id]
+    for job in jobs:
+        dop = targets.get(job.request_id, 0)
+        while 0 < dop <= left and job.gain_s(dop) > 0:
+            left -= dop
+            dop *= 2
+        targets[job.request_id] = dop
+    return targets
+
+
+register_dispatch("edf", EdfBestFit)

@@ -1,0 +1,54 @@
+"""Shortest remaining time first, preemptive, on groups of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from elastic_dit.control import actions
+from elastic_dit.control.dispatch import first_come, prefetches, register_dispatch
+from elastic_dit.control.policies.jobs import survey
+from elastic_dit.control.policies.targets import reach, shareable_gpus, to_share
+from elastic_dit.control.view import ClusterView, RequestView
+from elastic_dit.request import Stage
+
+__all__ = ["Srtf"]
+
+_IN_SIGHT = 64
+"""Waiting requests of one queue to look at."""
+
+
+class Srtf:
+    """The policy. Large requests starve while small ones keep coming.
+
+    Parameters
+    ----------
+    dop : int
+        GPUs of every group.
+    """
+
+    watches_steps = False
+
+    def __init__(self, dop: int = 1) -> None:
+        self._dop = dop
+
+    def __repr__(self) -> str:
+        return f"Srtf({self._dop})"
+
+    def order(self, request: RequestView) -> tuple[object, ...]:
+        """Work to do, in pixels x steps: no step time is known here."""
+        return (request.request.pixels * request.steps_left,)
+
+    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
+        """Let the shortest run."""
+        yield from first_come(view, Stage.DECODER)
+        jobs = to_share(survey(view, _IN_SIGHT))
+        jobs.sort(key=lambda job: (job.steps_left * job.step_s[1], job.record.sequence))
+        groups = shareable_gpus(view, jobs) // self._dop
+        targets = {job.request_id: self._dop for job in jobs[:groups]}
+        yield from reach(view, jobs, targets)
+        yield from prefetches(view)
+
+
+for _dop in (1, 2, 4):
+    register_dispatch(f"srtf-{_dop}", partial(Srtf, _dop))

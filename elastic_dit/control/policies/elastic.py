@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from elastic_dit.control import actions
@@ -69,18 +70,11 @@ _MOVE_S = 0.05
 
 
 class Elastic:
-    """The policy.
-
-    Parameters
-    ----------
-    slots_per_node : int
-        GPU ids of one node; groups stay inside.
-    """
+    """The policy; groups stay inside a node."""
 
     watches_steps = False
 
-    def __init__(self, slots_per_node: int = 8) -> None:
-        self._slots = slots_per_node
+    def __init__(self) -> None:
         self._worst_s = 0.0
         self._worst_at = 0.0
         self._moves: dict[str, Block] = {}
@@ -89,7 +83,7 @@ class Elastic:
         self._decided_at = -math.inf
 
     def __repr__(self) -> str:
-        return f"Elastic(slots_per_node={self._slots})"
+        return "Elastic()"
 
     def order(self, request: RequestView) -> tuple[object, ...]:
         """Accepted, later by its work and earlier by its priority."""
@@ -249,15 +243,17 @@ class Elastic:
             targets[best.request_id] *= 2
 
     # ---------------------------------------------------------------------- actions
-    def _space(self, view: ClusterView, job: Job) -> Space:
+    def _space(self, view: ClusterView, job: Job, avoid: AbstractSet[GpuId] = frozenset()) -> Space:
         reserved = {gpu for block in self._moves.values() for gpu in block.gpus}
-        return Space(view, job.record.key if job.waits else job.key, self._slots, reserved)
+        return Space(view, job.record.key, view.config.slots_per_node, reserved | avoid)
 
     def _start(self, view: ClusterView, job: Job, cap: int) -> Iterator[actions.Action]:
         encodes = job.record.stage is Stage.ENCODER
         if not view.free(job.record.key) or (encodes and not view.has_room_after(job.record.key)):
             return
-        space = self._space(view, job)
+        space = self._space(view, job, job.record.avoid)
+        if not space.largest:
+            space = self._space(view, job)
         size = min(1 if encodes else cap, space.largest)
         block = space.block(size) if size else None
         if block is not None:

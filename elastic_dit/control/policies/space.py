@@ -31,7 +31,8 @@ class Space:
         self, view: ClusterView, key: StageKey, slots_per_node: int, reserved: AbstractSet[GpuId]
     ) -> None:
         free = (gpu for gpu in view.free(key) if gpu not in reserved)
-        self._blocks = BuddyAllocator(slots_per_node, gpus=free)
+        # The largest power of two that divides a node, so that no aligned block leaves it.
+        self._blocks = BuddyAllocator(slots_per_node & -slots_per_node, gpus=free)
 
     def __repr__(self) -> str:
         return f"<Space {self._blocks!r}>"

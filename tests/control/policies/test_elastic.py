@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elastic_dit import events
 from elastic_dit.config import ControlConfig
 from elastic_dit.control import Controller, actions, make_dispatch
 from elastic_dit.control.block import Block
@@ -20,7 +21,8 @@ from elastic_dit.simulate.ddit_grid import MODEL, Cell
 from elastic_dit.simulate.outcome import RequestOutcome
 from elastic_dit.simulate.overheads import Overheads
 from elastic_dit.simulate.readers import read_mixed_priority
-from elastic_dit.state import Phase
+from elastic_dit.state import Failure, Phase
+from tests.control.bench import Bench, make_request
 from tests.control.policies.worlds import arrival, denoising, world
 from tests.control.storm import run_storm
 
@@ -73,6 +75,18 @@ def test_a_group_moves_where_it_cannot_grow_in_place() -> None:
     run(cluster)
     assert any("moves" in decision.reason for decision in cluster.controller.decisions)
     assert any("moved" in decision.reason for decision in cluster.controller.decisions)
+
+
+def test_a_gpu_that_failed_a_request_is_not_tried_again() -> None:
+    bench = Bench(Elastic())
+    for gpu in range(2):
+        bench.join(gpu)
+    bench.do(events.RequestAccepted(request=make_request("r")))
+    failed_on = bench.starts["r"].gpus
+    failure = Failure(error_type="RuntimeError", message="x", stage=Stage.ENCODER, retryable=True)
+    bench.do(events.StageFailed(**bench.fence("r"), failure=failure))
+    assert bench.starts["r"].attempt == 2
+    assert bench.starts["r"].gpus != failed_on
 
 
 # ------------------------------------------------------------------------------------- fairness

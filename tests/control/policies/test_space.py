@@ -53,3 +53,9 @@ def test_room_to_grow(free: tuple[int, ...], size: int, found: Block | None) -> 
 def test_looking_takes_nothing() -> None:
     here = space(0, 1)
     assert here.block(2) == here.block(2) == Block(0, 2)
+
+
+def test_nodes_of_an_odd_size_are_not_crossed() -> None:
+    free = FreeGpus(*range(12))
+    assert Space(free, KEY, 6, frozenset()).largest == 2  # type: ignore[arg-type]
+    assert Space(free, KEY, 12, frozenset()).largest == 4  # type: ignore[arg-type]

@@ -47,9 +47,11 @@ from elastic_dit.state import GpuId
 __all__ = ["Elastic"]
 
 _AGEING = 4.0
+"""Seconds of later acceptance that a GPU-second of work weighs; what bounds starvation."""
 _DEADLINE_AGEING = 0.05
 """Weight of a second of age against a GPU-second of work where deadlines rule the order."""
 _PRIORITY_HEAD_START_S = 60.0
+"""A request ranks as if accepted so much earlier for each level of its priority."""
 _EFFICIENCY_BY_LOAD = ((1.5, 1.0), (0.75, 0.9), (0.5, 0.8), (0.0, 0.7))
 """Jobs per GPU from which on a DoP must be so efficient."""
 _TAIL = 0.9
@@ -61,6 +63,7 @@ _TAIL_MEMORY_S = 3600.0
 _LOST_WEIGHT = 2.0
 """A job that misses its deadline anyway ranks as if it had this many times its work to do."""
 _IN_SIGHT = 48
+"""Waiting requests of one queue, and oldest requests, that one decision looks at."""
 _REVIEW_S = 5.0
 """Where nothing happens, deadlines still draw near: a decision stands no longer than this."""
 _LAST_STEPS = 1

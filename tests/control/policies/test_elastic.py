@@ -17,7 +17,7 @@ from elastic_dit.cost import CostTimes, read_polynomial_cost, read_stage_latenci
 from elastic_dit.data import data_path
 from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.simulate.cluster import VirtualCluster
-from elastic_dit.simulate.ddit_grid import MODEL, Cell
+from elastic_dit.simulate.ddit_grid import MODEL, SINGLE_NODE, Cell
 from elastic_dit.simulate.outcome import RequestOutcome
 from elastic_dit.simulate.overheads import Overheads
 from elastic_dit.simulate.readers import read_mixed_priority
@@ -140,16 +140,22 @@ def test_deadlines_of_the_mixed_priority_benchmark() -> None:
 
 
 # ------------------------------------------------------------------------------------- all of it
-def test_better_than_first_come_first_served() -> None:
+@pytest.mark.parametrize(
+    ("cell", "mean", "tail"),
+    [(Cell((1, 1, 1), None), 0.7, 0.95), (Cell((2, 6, 2), 1.0), 0.85, 1.05)],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_better_than_ddit_where_the_cluster_is_full(cell: Cell, mean: float, tail: float) -> None:
     cost = read_stage_latencies()
-    means = []
-    for policy in (make_dispatch("fcfs"), Elastic()):
-        controller = Controller(ControlConfig(), policy, times=CostTimes(cost))
+    found = {}
+    for policy in ("ddit", "elastic"):
+        controller = Controller(ControlConfig(dispatch=policy), times=CostTimes(cost))
         cluster = VirtualCluster(controller, cost)
-        cluster.add_node("n0", gpus=8, models=[MODEL])
-        cluster.submit(Cell((2, 6, 2), 0.5).arrivals(seed=0, count=50))
-        means.append(cluster.run().summary()["mean_s"])
-    assert means[1] < 0.75 * means[0]
+        cluster.add_node("n0", gpus=SINGLE_NODE.gpus, models=[MODEL])
+        cluster.submit(cell.arrivals(seed=0))
+        found[policy] = cluster.run().summary()
+    assert found["elastic"]["mean_s"] < mean * found["ddit"]["mean_s"]
+    assert found["elastic"]["p99_s"] < tail * found["ddit"]["p99_s"]
 
 
 def test_the_same_workload_gives_the_same_log() -> None:

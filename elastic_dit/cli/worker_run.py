@@ -14,7 +14,7 @@ from elastic_dit.cli.interrupts import Interrupts
 from elastic_dit.cli.worker_launch import Launch, find_scheduler
 from elastic_dit.cluster.bootstrap import ensure_control
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks, start_error
-from elastic_dit.cluster.processes import hurry_start, worker_processes
+from elastic_dit.cluster.processes import end_quickly, worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX
 
 __all__ = ["run_workers"]
@@ -91,7 +91,7 @@ class _Crew:
         """End every process, orderly if it can be had in time."""
         reason = "elastic-dit-worker ends"
         if not self._is_up:
-            hurry_start(self._nannies.values())
+            await end_quickly(self._nannies.values())
         await asyncio.gather(
             *(
                 nanny.close(timeout=CLOSE_TIMEOUT_S, reason=reason)

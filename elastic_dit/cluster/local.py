@@ -16,7 +16,7 @@ from distributed.utils import NoOpAwaitable
 
 from elastic_dit.cluster.devices import Device, find_devices
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks, muted_logs, start_error
-from elastic_dit.cluster.processes import hurry_start, worker_processes
+from elastic_dit.cluster.processes import end_quickly, worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX, control_worker_spec, worker_spec
 from elastic_dit.config import Config
 
@@ -182,7 +182,6 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
 
     def _give_up(self, asynchronous: bool) -> None:
         with muted_logs(), contextlib.suppress(Exception):
-            hurry_start(getattr(self, "_created", ()))
             if not asynchronous:
                 self.close(timeout=_CLOSE_TIMEOUT_S)
         self._processes.close()
@@ -220,6 +219,10 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
             raise start_error(self._worker_name, error) from None
 
     async def _close(self) -> None:
+        # Those whose start was interrupted; Dask's own close would stumble over them.
+        strays = set(self._created) - set(self.workers.values())
+        if strays:
+            await end_quickly(strays)
         try:
             await super()._close()
         finally:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +18,12 @@ from elastic_dit.cluster.fork_server import (
 )
 from elastic_dit.config import Config
 
-__all__ = ["hurry_start", "worker_processes"]
+__all__ = ["END_TIMEOUT_S", "end_quickly", "worker_processes"]
+
+END_TIMEOUT_S = 10.0
+"""Longest end of a start that is given up, seconds."""
+_KILL_INTERVAL_S = 0.1
+"""Wait between two looks at processes that may still be on their way up."""
 
 
 @contextlib.contextmanager
@@ -35,11 +43,33 @@ def worker_processes(devices: Sequence[Device], config: Config) -> Iterator[None
         yield
 
 
-def hurry_start(nannies: Iterable[Any]) -> None:
-    """Let a start that is to be given up fail at once, if it still waits for imports.
+async def end_quickly(nannies: Iterable[Any]) -> None:
+    """End nannies whose start is given up; their workers have nothing to lose yet.
 
-    Once the first worker has been forked the imports are over, and the server must live for the
-    others to end in good order: it is their parent.
+    Dask's own close waits for a worker to be up before it asks it to stop, and a worker that comes
+    up waits for its nanny. Bounded by `END_TIMEOUT_S`.
+
+    Parameters
+    ----------
+    nannies : iterable of distributed.Nanny
+        Or of workers in this process, which are closed as they are.
     """
-    if not any(getattr(nanny, "pid", None) for nanny in nannies):
+    every = list(nannies)
+    if not any(getattr(nanny, "pid", None) for nanny in every):
+        # Nothing has been forked yet: the server still imports, and starts wait for that. Later
+        # it must live on, since it is the parent of the forked and tells of their ends.
         stop_fork_server()
+    closing = asyncio.gather(*(nanny.close() for nanny in every), return_exceptions=True)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_TIMEOUT_S):
+            while not closing.done():
+                for nanny in every:
+                    _kill(nanny)
+                await asyncio.wait({closing}, timeout=_KILL_INTERVAL_S)
+
+
+def _kill(nanny: Any) -> None:
+    process = getattr(nanny, "process", None)
+    if process is not None and process.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

@@ -88,6 +88,9 @@ class ControlConfig(_Section):
     """Seconds between two ticks of the controller."""
     max_attempts: Count = 3
     """How often a request is tried when engines die under it."""
+    retry_backoff_s: Annotated[float, Field(ge=0.0)] = 0.5
+    """Wait before the second retry after a failed stage; doubles with each further one. The first
+    retry, and one after a lost engine, is at once."""
     load_grace_s: Seconds = 10.0
     """Requests fail once no GPU could load a stage they need for this long."""
     max_waiting: Count = 10_000

@@ -83,7 +83,7 @@ class Controller:
         self._residency = Residency(self.pool, emit)
         self._orders = Orders(self.table, self.pool, self.groups, self.decisions, emit)
         self._life = Lifecycle(
-            config.max_attempts,
+            config,
             table=self.table,
             pool=self.pool,
             groups=self.groups,
@@ -156,7 +156,8 @@ class Controller:
             To be carried out in order.
         """
         self._out.clear()
-        if self._handlers[type(event)](event, now):
+        due = self.table.end_holds(now)
+        if self._handlers[type(event)](event, now) or due:
             self._planner.plan(now)
             self._give_back_nodes(now)
         return list(self._out)

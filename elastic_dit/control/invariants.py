@@ -23,6 +23,7 @@ def check_invariants(table: RequestTable, pool: GpuPool, groups: GroupTable) -> 
     for gpu in pool:
         _check_gpu(gpu, table, pool)
     waiting = sum(len(queue) for queue in table.queues.values())
+    waiting += sum(record.held_until is not None for record in table.live.values())
     assert waiting == table.waiting, (waiting, table.waiting)
     for record in table.finished.values():
         assert record.phase.is_terminal, record
@@ -54,7 +55,7 @@ def _check_record(record: RequestRecord, table: RequestTable, pool: GpuPool) -> 
     assert record.phase.is_waiting == (record.group is None), record
     queue = table.queues.get(record.key)
     queued = queue is not None and record in queue
-    assert queued == record.phase.is_waiting, record
+    assert queued == (record.phase.is_waiting and record.held_until is None), record
     if record.phase.is_waiting:
         assert record.runnable_stage() is record.stage, record
     if record.group is not None:

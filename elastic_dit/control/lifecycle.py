@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from elastic_dit.config import ControlConfig
 from elastic_dit.control.admission import Admission
 from elastic_dit.control.gpus import GpuPool
 from elastic_dit.control.groups import Group, GroupState, GroupTable, largest_block
@@ -31,8 +32,7 @@ class Lifecycle:
 
     Parameters
     ----------
-    max_attempts : int
-        Failures while it ran after which a request is given up.
+    config : ControlConfig
     table, pool, groups, times, admission, orders
         The controller's parts.
     emit : callable
@@ -41,7 +41,7 @@ class Lifecycle:
 
     def __init__(
         self,
-        max_attempts: int,
+        config: ControlConfig,
         *,
         table: RequestTable,
         pool: GpuPool,
@@ -51,7 +51,7 @@ class Lifecycle:
         orders: Orders,
         emit: Callable[[Command], None],
     ) -> None:
-        self._max_attempts = max_attempts
+        self._config = config
         self._table = table
         self._pool = pool
         self._groups = groups
@@ -133,7 +133,7 @@ class Lifecycle:
         record.avoid.update(group.gpus)
         self.leave(record, group, now)
         if failure.retryable:
-            self.retry(record, failure, now)
+            self.retry(record, failure, now, after_s=self._backoff_s(record))
         else:
             record.failures.append(failure)
             self.fail(record, failure, now)
@@ -145,7 +145,7 @@ class Lifecycle:
             error_type="InputsLost", message=message, stage=group.stage, retryable=True
         )
         self._orders.release(self._table.drop_inputs(record, group.inputs))
-        self.retry(record, failure, now)
+        self.retry(record, failure, now, after_s=self._backoff_s(record))
 
     def discard(self, artifact: ArtifactRef) -> None:
         """Let go of what a group made that nobody waits for any more."""
@@ -179,7 +179,13 @@ class Lifecycle:
         self.fail(record, failure, now)
 
     def retry(
-        self, record: RequestRecord, failure: Failure, now: float, *, blame: bool = True
+        self,
+        record: RequestRecord,
+        failure: Failure,
+        now: float,
+        *,
+        blame: bool = True,
+        after_s: float = 0.0,
     ) -> None:
         """Queue a request again that neither waits nor runs, unless it was tried often enough.
 
@@ -190,6 +196,8 @@ class Lifecycle:
         now : float
         blame : bool
             Whether the request ran when it happened; only then may it be the cause.
+        after_s : float
+            How long to wait first.
         """
         record.failures.append(failure)
         if blame and self._blame(record):
@@ -202,7 +210,7 @@ class Lifecycle:
             Stage.DIT: record.snapshot.step if record.snapshot else 0,
             Stage.DECODER: record.request.num_inference_steps,
         }[stage]
-        self._table.wait_for(record, stage, now)
+        self._table.wait_for(record, stage, now, after_s)
         self._orders.note(now, "retry", record, (), f"{stage} again: {failure}")
 
     def result_lost(self, record: RequestRecord, now: float) -> None:
@@ -323,10 +331,14 @@ class Lifecycle:
         self._admission.note_end(now)
         self._orders.changed[record.request_id] = None
 
+    def _backoff_s(self, record: RequestRecord) -> float:
+        """Wait before the retry of a stage that failed: none at first, then doubling."""
+        return self._config.retry_backoff_s * 2 ** (record.blamed - 1) if record.blamed else 0.0
+
     def _blame(self, record: RequestRecord) -> bool:
         """Count a failure of a request that ran; True once that makes too many."""
         record.blamed += 1
-        return record.blamed >= self._max_attempts
+        return record.blamed >= self._config.max_attempts
 
 
 def _lost(stage: Stage, message: str) -> Failure:

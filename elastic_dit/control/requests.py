@@ -1,208 +1,18 @@
-"""Requests: one record each, the queues they wait in, and where their tensors lie."""
+"""The request table: who is live, who waits where, and where their tensors lie."""
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from sortedcontainers import SortedDict
-
-from elastic_dit.control.groups import Group
+from elastic_dit.control.queue import WaitQueue
+from elastic_dit.control.record import Order, RequestRecord
 from elastic_dit.request import GenerationRequest, Stage, StageKey
-from elastic_dit.state import ArtifactRef, Failure, GpuId, Phase, StageRecord
+from elastic_dit.state import ArtifactRef, GpuId, Phase
 
-__all__ = ["Order", "RequestRecord", "RequestTable", "WaitQueue"]
-
-Order = tuple[Any, ...]
-"""Sort key of a waiting request: smaller goes first."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class RequestRecord:
-    """Everything the control plane knows of one request.
-
-    Attributes
-    ----------
-    request : GenerationRequest
-    sequence : int
-        Its place in the order of acceptance.
-    accepted_at : float
-        Seconds on the control plane's clock, as all times here.
-    phase : Phase
-    attempt, epoch : int
-        Fencing numbers of the newest command about it.
-    step : int
-        Denoising steps done and kept.
-    waiting_since : float
-        When its present wait began.
-    artifacts : dict of Stage to ArtifactRef
-        Stage outputs that are still needed, by the stage that made them.
-    snapshot : ArtifactRef or None
-        State of a preempted DiT stage.
-    records : list of StageRecord
-        Its timeline so far.
-    failures : list of Failure
-        What went wrong, oldest first.
-    blamed : int
-        Failures while it ran: what `ControlConfig.max_attempts` counts.
-    group : Group or None
-        GPUs at work on it.
-    prepared : int or None
-        GPU that was told to pull its inputs ahead.
-    copies : tuple of ArtifactRef
-        What lies there because of it.
-    avoid : set of int
-        GPUs it failed on.
-    rank : tuple
-        Its key in the queue it waits in.
-    finished_at : float or None
-        When it ended.
-    result : ArtifactRef or None
-        Its result, once completed.
-    """
-
-    request: GenerationRequest
-    sequence: int
-    accepted_at: float
-    phase: Phase = Phase.QUEUED
-    attempt: int = 1
-    epoch: int = 0
-    step: int = 0
-    waiting_since: float = 0.0
-    artifacts: dict[Stage, ArtifactRef] = field(default_factory=dict)
-    snapshot: ArtifactRef | None = None
-    records: list[StageRecord] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    blamed: int = 0
-    group: Group | None = None
-    prepared: GpuId | None = None
-    copies: tuple[ArtifactRef, ...] = ()
-    avoid: set[GpuId] = field(default_factory=set)
-    rank: Order = ()
-    finished_at: float | None = None
-    result: ArtifactRef | None = None
-    _seen: set[ArtifactRef] = field(default_factory=set, repr=False)
-
-    def __repr__(self) -> str:
-        return (
-            f"<RequestRecord {self.request_id} {self.phase} attempt {self.attempt}"
-            f" epoch {self.epoch} step {self.step}/{self.request.num_inference_steps}>"
-        )
-
-    @property
-    def request_id(self) -> str:
-        """The request's id."""
-        return self.request.request_id
-
-    @property
-    def stage(self) -> Stage:
-        """The stage it waits for or runs; the decoder once it has ended."""
-        return _STAGE_OF.get(self.phase, Stage.DECODER)
-
-    @property
-    def key(self) -> StageKey:
-        """The stage of its model that it waits for or runs."""
-        return StageKey(self.request.model, self.stage)
-
-    @property
-    def inputs(self) -> tuple[ArtifactRef, ...]:
-        """What the stage it waits for or runs starts from; empty for the encoder."""
-        return self.inputs_of(self.stage)
-
-    @property
-    def steps_left(self) -> int:
-        """Denoising steps to do."""
-        if self.stage is Stage.DECODER:
-            return 0
-        return self.request.num_inference_steps - self.step
-
-    def inputs_of(self, stage: Stage) -> tuple[ArtifactRef, ...]:
-        """What there is for `stage` to start from."""
-        if stage is Stage.DIT and self.snapshot is not None:
-            return (self.snapshot,)
-        source = _BEFORE.get(stage)
-        found = self.artifacts.get(source) if source else None
-        return (found,) if found else ()
-
-    def held(self) -> Iterator[ArtifactRef]:
-        """Tensors that lie somewhere for this request."""
-        yield from self.artifacts.values()
-        if self.snapshot is not None:
-            yield self.snapshot
-
-    def first_sight(self, artifact: ArtifactRef) -> bool:
-        """Whether an artifact is heard of for the first time; remembers it."""
-        if artifact in self._seen:
-            return False
-        self._seen.add(artifact)
-        return True
-
-    def runnable_stage(self) -> Stage:
-        """The latest stage not past the present one whose inputs are there."""
-        stage = self.stage
-        while stage is not Stage.ENCODER and not self.inputs_of(stage):
-            stage = _BEFORE[stage]
-        return stage
-
-
-_BEFORE = {Stage.DIT: Stage.ENCODER, Stage.DECODER: Stage.DIT}
-_STAGE_OF = {Phase.waiting_for(stage): stage for stage in Stage} | {
-    Phase.running(stage): stage for stage in Stage
-}
-
-
-class WaitQueue:
-    """Requests that wait for one stage of one model, in the dispatch policy's order.
-
-    Adding, removing and finding a position are O(log n).
-    """
-
-    def __init__(self, key: StageKey) -> None:
-        self.key = key
-        self._records: SortedDict[Order, RequestRecord] = SortedDict()
-        self._unprepared: SortedDict[Order, RequestRecord] = SortedDict()
-
-    def __repr__(self) -> str:
-        return f"<WaitQueue {self.key.model}/{self.key.stage}: {len(self)}>"
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[RequestRecord]:
-        return iter(self._records.values())
-
-    @property
-    def head(self) -> RequestRecord | None:
-        """The first in line."""
-        return self._records.peekitem(0)[1] if self._records else None
-
-    @property
-    def next_unprepared(self) -> RequestRecord | None:
-        """The first in line whose inputs no GPU was told to pull ahead."""
-        return self._unprepared.peekitem(0)[1] if self._unprepared else None
-
-    def position(self, record: RequestRecord) -> int:
-        """Requests ahead of this one."""
-        return int(self._records.bisect_left(record.rank))
-
-    def add(self, record: RequestRecord) -> None:
-        """Queue a request under its rank."""
-        self._records[record.rank] = record
-        self._unprepared[record.rank] = record
-
-    def remove(self, record: RequestRecord) -> None:
-        """Take a request out."""
-        del self._records[record.rank]
-        self._unprepared.pop(record.rank, None)
-
-    def mark_prepared(self, record: RequestRecord, prepared: bool) -> None:
-        """Note whether some GPU pulls its inputs ahead."""
-        if prepared:
-            self._unprepared.pop(record.rank, None)
-        elif record.rank in self._records:
-            self._unprepared[record.rank] = record
+__all__ = ["RequestRecord", "RequestTable", "WaitQueue"]
 
 
 class RequestTable:
@@ -222,6 +32,7 @@ class RequestTable:
         self._live: dict[str, RequestRecord] = {}
         self._finished: OrderedDict[str, RequestRecord] = OrderedDict()
         self._queues: dict[StageKey, WaitQueue] = {}
+        self._held: list[tuple[float, int, RequestRecord]] = []
         self._by_stage: dict[Stage, list[WaitQueue]] = {stage: [] for stage in Stage}
         self._holders: dict[GpuId, dict[str, None]] = {}
         self._accepted = 0
@@ -269,22 +80,44 @@ class RequestTable:
         self.wait_for(record, Stage.ENCODER, now)
         return record
 
-    def wait_for(self, record: RequestRecord, stage: Stage, now: float) -> None:
-        """Put a request in the queue of a stage."""
+    def wait_for(
+        self, record: RequestRecord, stage: Stage, now: float, after_s: float = 0.0
+    ) -> None:
+        """Put a request in the queue of a stage, after some time if need be."""
         record.phase = Phase.waiting_for(stage)
         record.waiting_since = now
         record.rank = (*self._order(record), record.sequence)
+        self._waiting += 1
+        if after_s > 0:
+            record.held_until = now + after_s
+            heapq.heappush(self._held, (record.held_until, record.sequence, record))
+        else:
+            self._enqueue(record)
+
+    def end_holds(self, now: float) -> bool:
+        """Queue those whose time has come; whether there were any."""
+        any_due = False
+        while self._held and self._held[0][0] <= now:
+            until, _, record = heapq.heappop(self._held)
+            if record.held_until == until:
+                record.held_until = None
+                self._enqueue(record)
+                any_due = True
+        return any_due
+
+    def _enqueue(self, record: RequestRecord) -> None:
         key = record.key
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = WaitQueue(key)
-            self._by_stage[stage].append(queue)
+            self._by_stage[key.stage].append(queue)
         queue.add(record)
-        self._waiting += 1
 
     def stop_waiting(self, record: RequestRecord) -> None:
         """Take a request out of its queue."""
-        self._queues[record.key].remove(record)
+        if record.held_until is None:
+            self._queues[record.key].remove(record)
+        record.held_until = None
         self._waiting -= 1
 
     def finish(self, record: RequestRecord, phase: Phase, now: float) -> None:

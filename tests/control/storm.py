@@ -494,7 +494,8 @@ class Storm:
             idle = not self.work and not self.outbox
             if idle and not any(engine.orders for engine in self.engines.values()):
                 self.handle(events.Tick())
-                break
+                if not self.controller.table.live:
+                    break
         self.verify_end()
 
     def verify_end(self) -> None:

@@ -47,6 +47,7 @@ def test_a_gpu_that_failed_a_request_is_its_last_choice() -> None:
     assert bench.gpus["r"] == (0,)  # there is no other
     bench.join(1)
     bench.failed("r", retryable=True)
+    bench.do(events.Tick())
     assert bench.gpus["r"] == (1,)
 
 

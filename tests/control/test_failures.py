@@ -104,6 +104,31 @@ def test_a_stage_is_retried_elsewhere_and_given_up_with_its_history() -> None:
     assert bench.controller.table.get("r").phase is Phase.FAILED
 
 
+def test_further_retries_wait_longer_and_longer() -> None:
+    bench = Bench(max_attempts=5, retry_backoff_s=2.0)
+    bench.join(0)
+    bench.submit("r")
+    assert "StartStage" in kinds(bench.failed("r", retryable=True))
+    for wait_s in (2.0, 4.0, 8.0):
+        assert "StartStage" not in kinds(bench.failed("r", retryable=True))
+        assert bench.do(events.Tick(), after=wait_s - 0.5) == []
+        assert bench.controller.progress("r", bench.now).phase is Phase.QUEUED
+        assert kinds(bench.do(events.Tick(), after=0.5)) == ["StartStage"]
+    assert only(bench.failed("r", retryable=True), events.Fail).attempts == 5
+
+
+def test_a_request_that_waits_for_its_retry_can_be_cancelled() -> None:
+    bench = Bench(max_attempts=5, retry_backoff_s=2.0)
+    bench.join(0)
+    bench.submit("r")
+    for _ in range(2):
+        bench.failed("r", retryable=True)
+    assert kinds(bench.cancel("r")) == ["Cancelled"]
+    assert bench.do(events.Tick(), after=9.0) == []
+    bench.submit("next")
+    assert bench.gpus["next"] == (0,)
+
+
 @pytest.mark.parametrize("stage", Stage)
 def test_what_is_not_retryable_fails_at_once_and_alone(stage: Stage) -> None:
     bench = Bench(prefetch_depth=0)

@@ -121,11 +121,14 @@ def _whole_mask(mask: torch.Tensor, group: Group, layout: Layout) -> torch.Tenso
     """The mask over all tokens in the members' order."""
     if mask.dim() == 4 and mask.shape[1] != 1:
         raise UnsupportedParallelism("a mask that differs between attention heads")
+    own = layout.rows[group.rank]
+    if tuple(mask.shape[-2:]) == (own, own):
+        mask = _keys_of(mask)
     for dim in (-2, -1):
         tokens = mask.shape[dim]
         if tokens == layout.total:
             mask = mask.index_select(dim, layout.order.to(mask.device))
-        elif tokens == layout.rows[group.rank]:
+        elif tokens == own:
             gathered = group.all_gather(mask.movedim(dim, 0).contiguous(), layout.rows)
             mask = gathered.movedim(0, dim)
         elif tokens != 1:
@@ -133,6 +136,20 @@ def _whole_mask(mask: torch.Tensor, group: Group, layout: Layout) -> torch.Tenso
                 f"a mask of shape {list(mask.shape)} over {layout.total} tokens"
             )
     return mask
+
+
+def _keys_of(mask: torch.Tensor) -> torch.Tensor:
+    """Hidden keys of a mask in which a token that is hidden from one is hidden from all.
+
+    Only so can a mask of one member's tokens among themselves tell how they stand to the rest.
+    What hidden tokens themselves attend to is left out: nobody reads their results.
+    """
+    shown = mask.diagonal(dim1=-2, dim2=-1)
+    if mask.dtype is not torch.bool or not torch.equal(
+        mask, shown[..., None] & shown[..., None, :]
+    ):
+        raise UnsupportedParallelism("a mask of a member's own tokens among themselves")
+    return shown[..., None, :]
 
 
 class UlyssesMode(TorchFunctionMode):

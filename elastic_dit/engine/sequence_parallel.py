@@ -204,15 +204,20 @@ def _input_of(cut: Cut | tuple[Cut, ...]) -> Any:
 
 
 def _attend(model: torch.nn.Module, plan: SequencePlan, live: _Live) -> None:
-    for pattern, streams in plan.attention.items():
-        depth = pattern.count(".")
-        found = [
-            (name, module)
-            for name, module in model.named_modules()
-            if name.count(".") == depth and fnmatchcase(name, pattern)
-        ]
-        if not found:
+    for pattern, streams in {**plan.attention, **plan.some_attention}.items():
+        found = _matching(model, pattern)
+        if not found and pattern in plan.attention:
             raise UnsupportedParallelism(f"{type(model).__name__} has no {pattern}")
-        for name, module in found:
+        for name, module in found.items():
             registry = HookRegistry.check_if_exists_or_initialize(module)
             registry.register_hook(_Attention(name, streams, live), "elastic_dit_attention")
+
+
+def _matching(model: torch.nn.Module, pattern: str) -> dict[str, torch.nn.Module]:
+    """Modules by name; a star in `pattern` stands for one part of a dotted name."""
+    depth = pattern.count(".")
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if name.count(".") == depth and fnmatchcase(name, pattern)
+    }

@@ -60,7 +60,7 @@ class _Model:
 
     @cached_property
     def tokenizer(self) -> Any:
-        return load_tokenizer(self.folder)
+        return load_tokenizer(self.folder, self.family.tokenizer)
 
 
 def _float_dtype(source: ModelSource) -> torch.dtype:

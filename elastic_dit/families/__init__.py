@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from elastic_dit.errors import UnsupportedModel
 from elastic_dit.families.cogvideox import CogVideoXFamily
+from elastic_dit.families.flux import FluxFamily
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
+from elastic_dit.families.hunyuan_video import HunyuanVideoFamily
+from elastic_dit.families.hunyuan_video15 import HunyuanVideo15Family
+from elastic_dit.families.ltx import LTXFamily
 from elastic_dit.families.pixart import PixArtFamily
 from elastic_dit.families.qwen_image import QwenImageFamily
+from elastic_dit.families.sd3 import StableDiffusion3Family
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.families.wan import WanFamily
+from elastic_dit.families.wan22 import Wan22Family
 
 __all__ = ["FAMILIES", "FamilySpec", "ServingHints", "family_of"]
 
 FAMILIES: tuple[FamilySpec, ...] = (
+    Wan22Family(),
     WanFamily(),
     QwenImageFamily(),
     CogVideoXFamily(),
     PixArtFamily(),
+    FluxFamily(),
+    StableDiffusion3Family(),
+    HunyuanVideoFamily(),
+    HunyuanVideo15Family(),
+    LTXFamily(),
 )
-"""All known families; to add one, write its module and name it here."""
+"""All known families, the first that serves a folder being its own."""
 
 
 def family_of(folder: ModelFolder) -> FamilySpec:
@@ -36,10 +48,10 @@ def family_of(folder: ModelFolder) -> FamilySpec:
     <family wan>
     """
     for family in FAMILIES:
-        if folder.pipeline in family.pipelines:
+        if family.serves(folder):
             family.check(folder)
             return family
-    known = ", ".join(name for family in FAMILIES for name in family.pipelines)
+    known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.pipelines))
     raise UnsupportedModel(
         f"{folder.path}: {folder.pipeline} is of no known family; known pipelines: {known}"
     )

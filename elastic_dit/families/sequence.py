@@ -42,6 +42,8 @@ class SequencePlan:
         Attention modules whose queries *and* keys are divided, as dotted patterns with ``*`` for
         one part, each with the streams it joins in its order. Cross-attention to a whole text
         is not among them: it needs no exchange.
+    some_attention : mapping of str to tuple of str
+        The same, of modules that not every model of the family has.
     cuts : mapping or None
         Per module, which inputs (by name) or outputs (by position) are divided; a tuple where
         the input is a pair. None takes the plan that the diffusers class itself has.
@@ -56,6 +58,7 @@ class SequencePlan:
     """
 
     attention: Mapping[str, tuple[str, ...]]
+    some_attention: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cuts: Mapping[str, Mapping[str | int, Cut | tuple[Cut, ...]]] | None = None
     joins: Mapping[str, int] = field(default_factory=lambda: {"proj_out": 1})
 

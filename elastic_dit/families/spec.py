@@ -35,6 +35,8 @@ class FamilySpec(ABC):
     encode_returns: ClassVar[tuple[str, ...]] = ()
     """For classic families: names of the values that ``encode_prompt`` returns."""
 
+    tokenizer: ClassVar[str] = "tokenizer"
+    """Component that counts the tokens of a prompt."""
     sequence: ClassVar[SequencePlan | None] = None
     """How its transformers are divided over the GPUs of a group; None runs on one GPU only."""
 
@@ -45,6 +47,10 @@ class FamilySpec(ABC):
     @abstractmethod
     def inputs(self, request: GenerationRequest, hints: ServingHints) -> dict[str, Any]:
         """The request in the words of the family's blocks or pipeline, for all stages."""
+
+    def serves(self, folder: ModelFolder) -> bool:
+        """Whether the model in `folder` is of this family."""
+        return folder.pipeline in self.pipelines
 
     def guidance(self, request: GenerationRequest) -> dict[str, Any] | None:
         """Settings of the guider while denoising; None where guidance is off.

@@ -24,11 +24,15 @@ from elastic_dit.engine.torch_engine import TorchEngine
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 from tests.engine.contexts import Always
 from tests.engine.members import await_word, tell
-from tests.tiny_models import TINY, save, wan
+from tests.tiny_families import FAMILIES, four_headed_wan
+from tests.tiny_models import TINY, save
 
 __all__ = [
+    "BUILDERS",
     "CASES",
+    "FAMILY_CASES",
     "STEPS",
+    "TEXT_TOKENS",
     "Part",
     "encoded",
     "engine_of",
@@ -48,33 +52,44 @@ CASES: dict[str, dict[str, Any]] = {
     "wan uneven": {"model": "wan", "num_frames": 5, "width": 48, "height": 80},
     "qwen": {"model": "qwen_image", "negative_prompt": "bad and blurred"},
     "qwen uneven": {"model": "qwen_image", "width": 40, "height": 24},
-    "cogvideox": {"model": "cogvideox", "num_frames": 9, "width": 48},
-    "pixart": {"model": "pixart", "width": 80, "height": 48},
 }
+"""Tried with every plan."""
+FAMILY_CASES: dict[str, dict[str, Any]] = {
+    "cogvideox": {"num_frames": 9, "width": 48},
+    "pixart": {"width": 80, "height": 48},
+    "wan22": {"num_frames": 9},
+    "flux": {"width": 24, "height": 28},
+    "sd3": {"width": 24, "height": 28},
+    "ltx": {"num_frames": 9},
+    "hunyuan_video": {"num_frames": 9, "width": 48},
+    "hunyuan_video15": {"num_frames": 5, "width": 28},
+}
+"""One request for each further family, its tokens mostly not divisible by 4."""
 
 
-def wan_of_four_heads() -> Any:
-    import diffusers
-
-    pipeline = wan()
-    config = {**pipeline.transformer.config, "num_attention_heads": 4}
-    torch.manual_seed(1)
-    pipeline.transformer = diffusers.WanTransformer3DModel.from_config(config).eval()
-    return pipeline
-
-
-BUILDERS = {**TINY, "wan": wan_of_four_heads}
-TEXT_TOKENS = {"wan": 32, "qwen_image": 512, "cogvideox": 16, "pixart": 32}
+BUILDERS = {**TINY, **FAMILIES, "wan": four_headed_wan}
+TEXT_TOKENS = {
+    "wan": 32,
+    "wan22": 32,
+    "qwen_image": 512,
+    "cogvideox": 16,
+    "pixart": 33,
+    "flux": 47,
+    "sd3": 50,
+    "ltx": 18,
+    "hunyuan_video": 66,
+}
+"""What prompts are padded to, by model; not divisible by 4 where that is free."""
 
 
 @cache
 def engine_of(model: str) -> TorchEngine:
-    """An engine with the encoder and transformer of one model; forked members share it."""
+    """An engine with all stages of one model; forked members share it."""
     folder = TemporaryDirectory()
     path = str(save(BUILDERS[model](), Path(folder.name)))
-    options = {"max_sequence_length": TEXT_TOKENS[model]}
+    options = {"max_sequence_length": TEXT_TOKENS[model]} if model in TEXT_TOKENS else {}
     engine = TorchEngine([ModelSource(name=model, path=path, options=options)], "cpu", 1)
-    for stage in (Stage.ENCODER, Stage.DIT):
+    for stage in Stage:
         engine.load(StageKey(model, stage))
     engine.folder = folder  # kept as long as the engine
     return engine
@@ -91,7 +106,7 @@ def request_of(case: str) -> GenerationRequest:
         "height": 32,
         "num_inference_steps": STEPS,
         "guidance_scale": 3.0,
-        **CASES[case],
+        **(CASES.get(case) or {"model": case, **FAMILY_CASES[case]}),
     }
     return engine_of(options["model"]).card(options["model"]).complete(options)
 

@@ -12,7 +12,7 @@ import torch
 from elastic_dit.engine.group_context import Regroup
 from elastic_dit.engine.protocol import Boundary
 from tests.engine.members import Member, Members, members
-from tests.engine.parallel_cases import CASES, STEPS, Part, reference, take_part
+from tests.engine.parallel_cases import CASES, FAMILY_CASES, STEPS, Part, reference, take_part
 
 # diffusers' DPM-Solver hands a tensor to NumPy in a way that NumPy 2 warns of
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -63,8 +63,11 @@ def error_of(result: dict[str, Any], case: str) -> float:
     return float((result["latents"] - reference(case)).abs().max())
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", PLANS)
+TRIED = [(case, name) for case in CASES for name in PLANS]
+TRIED += [(case, name) for case in FAMILY_CASES for name in ("1 2 4 2 1", "apart")]
+
+
+@pytest.mark.parametrize(("case", "name"), TRIED)
 def test_whatever_the_degree_the_latents_are_those_of_one_gpu(case: str, name: str) -> None:
     plan, first, last = PLANS[name], FIRST.get(name, 0), list(PLANS[name].values())[-1][0]
     reference(case)  # before the members fork, so that they need not compute it

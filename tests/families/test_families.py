@@ -21,11 +21,35 @@ CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "CogVideoXPipeline": {
         "vae": {"block_out_channels": [128, 256, 256, 512], "temporal_compression_ratio": 4},
-        "transformer": {"patch_size": 2},
+        "transformer": {"patch_size": 2, "num_attention_heads": 30},
     },
     "PixArtSigmaPipeline": {
         "vae": {"block_out_channels": [128, 256, 512, 512]},
-        "transformer": {"patch_size": 2},
+        "transformer": {"patch_size": 2, "num_attention_heads": 16},
+    },
+    "FluxPipeline": {
+        "vae": {"block_out_channels": [128, 256, 512, 512]},
+        "transformer": {"num_attention_heads": 24},
+    },
+    "StableDiffusion3Pipeline": {
+        "vae": {"block_out_channels": [128, 256, 512, 512]},
+        "transformer": {"patch_size": 2, "num_attention_heads": 38},
+    },
+    "LTXPipeline": {
+        "vae": {
+            "spatio_temporal_scaling": [True, True, True, False],
+            "patch_size": 4,
+            "patch_size_t": 1,
+        },
+        "transformer": {"num_attention_heads": 32},
+    },
+    "HunyuanVideoPipeline": {
+        "vae": {"spatial_compression_ratio": 8, "temporal_compression_ratio": 4},
+        "transformer": {"patch_size": 2, "patch_size_t": 1, "num_attention_heads": 24},
+    },
+    "HunyuanVideo15Pipeline": {
+        "vae": {"spatial_compression_ratio": 16, "temporal_compression_ratio": 4},
+        "transformer": {"patch_size": 1, "patch_size_t": 1, "num_attention_heads": 16},
     },
 }
 MULTIPLES = {  # of the published models: pixels, frames, tokens
@@ -33,6 +57,22 @@ MULTIPLES = {  # of the published models: pixels, frames, tokens
     "QwenImagePipeline": (16, 1, 512),
     "CogVideoXPipeline": (16, 8, 226),
     "PixArtSigmaPipeline": (16, 1, 300),
+    "FluxPipeline": (16, 1, 512),
+    "StableDiffusion3Pipeline": (16, 1, 256),
+    "LTXPipeline": (32, 8, 128),
+    "HunyuanVideoPipeline": (16, 4, 256),
+    "HunyuanVideo15Pipeline": (16, 4, 1000),
+}
+SHAPES = {  # heads, tokens, text tokens of the default request of the published models
+    "WanPipeline": (12, 21 * 30 * 52, None),
+    "QwenImagePipeline": (24, 83 * 83, 5),
+    "CogVideoXPipeline": (30, 13 * 30 * 45, 226),
+    "PixArtSigmaPipeline": (16, 64 * 64, None),
+    "FluxPipeline": (24, 64 * 64, 512),
+    "StableDiffusion3Pipeline": (38, 64 * 64, 333),
+    "LTXPipeline": (32, 21 * 15 * 22, None),
+    "HunyuanVideoPipeline": (24, 33 * 45 * 80, 256),
+    "HunyuanVideo15Pipeline": (16, 31 * 30 * 53, 1000),
 }
 
 
@@ -55,14 +95,24 @@ def test_a_card_comes_from_the_models_own_configuration(pipeline: str, tmp_path:
     request = card.complete({"prompt": "a cat", "request_id": "r", "seed": 0})
     assert request.width == card.defaults.width, "the defaults are within the limits"
     inputs = family.inputs(request, ServingHints(max_sequence_length=7))
-    assert inputs["max_sequence_length"] == 7
-    assert {"prompt", "negative_prompt", "height", "width"} <= inputs.keys()
+    assert inputs.get("max_sequence_length", 7) == 7
+    assert {"prompt", "height", "width"} <= inputs.keys()
     with pytest.raises(InvalidRequest, match="width = 33"):
         card.complete({"prompt": "a cat", "request_id": "r", "seed": 0, "width": 33})
 
 
+@pytest.mark.parametrize("pipeline", CONFIGS)
+def test_the_shape_of_a_request_comes_from_the_configuration(pipeline: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", pipeline)
+    family = family_of(folder)
+    card = family.card("m", folder, ServingHints())
+    request = card.complete({"prompt": "a cat", "request_id": "r", "seed": 0})
+    lengths = {"a cat": 9, "": 5}
+    assert tuple(family.sequence_shape(request, folder, lengths.__getitem__)) == SHAPES[pipeline]
+
+
 def test_every_family_is_tried_here() -> None:
-    assert set(CONFIGS) == {name for family in FAMILIES for name in family.pipelines}
+    assert set(CONFIGS) == set(SHAPES) == {name for family in FAMILIES for name in family.pipelines}
     assert all(family.blocks or family.encode_returns for family in FAMILIES)
 
 
@@ -117,14 +167,20 @@ def test_an_unknown_family_lists_the_known(tmp_path: Path) -> None:
     [
         {"boundary_ratio": 0.875},
         {"transformer_2": ["diffusers", "WanTransformer3DModel"]},
+        {"transformer_2": ["diffusers", "WanTransformer3DModel"], "boundary_ratio": 0.9},
         {"expand_timesteps": True},
     ],
 )
 def test_variants_of_wan_that_would_come_out_wrong_are_refused(
     index: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(UnsupportedModel, match="not supported"):
+    with pytest.raises(UnsupportedModel, match="supported"):
         family_of(folder_of(tmp_path / "m", "WanPipeline", **index))
+
+
+def test_a_second_transformer_makes_it_wan_2_2(tmp_path: Path) -> None:
+    second = {"transformer_2": ["diffusers", "WanTransformer3DModel"], "boundary_ratio": 0.875}
+    assert family_of(folder_of(tmp_path / "m", "WanPipeline", **second)).name == "wan22"
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", '{"_class_name": 3}'])

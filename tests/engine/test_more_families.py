@@ -1,0 +1,106 @@
+"""Each further family: three stages apart give the plain pipeline's result, resumed or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elastic_dit.engine.payload import digest, pack
+from elastic_dit.engine.protocol import Payload
+from elastic_dit.request import Stage
+from tests.engine.contexts import Always
+from tests.engine.parallel_cases import (
+    BUILDERS,
+    FAMILY_CASES,
+    STEPS,
+    TEXT_TOKENS,
+    encoded,
+    engine_of,
+    latents_of,
+    reference,
+    request_of,
+)
+from tests.engine.processes import elsewhere
+from tests.tiny_families import FAMILIES
+
+LEVELS_APART = {"ltx": 1, "sd3": 1}
+"""Of 255: where the blocks do the guidance branches in turn, and the pipeline in one batch."""
+VIDEOS = ("wan22", "ltx", "hunyuan_video", "hunyuan_video15")
+
+
+def plain_frames(case: str) -> np.ndarray:
+    """What the classic pipeline makes, by the rule of diffusers' ``numpy_to_pil``."""
+    request = request_of(case)
+    pipeline = BUILDERS[case]()
+    pipeline.set_progress_bar_config(disable=True)
+    options: dict[str, Any] = {"guidance_scale": request.guidance_scale}
+    if case == "hunyuan_video15":
+        pipeline.guider.guidance_scale = options.pop("guidance_scale")
+    if case in TEXT_TOKENS:
+        options["max_sequence_length"] = TEXT_TOKENS[case]
+    if case in VIDEOS:
+        options["num_frames"] = request.num_frames
+    if case not in ("flux", "hunyuan_video"):
+        options["negative_prompt"] = request.negative_prompt
+    output = pipeline(
+        prompt=request.prompt,
+        height=request.height,
+        width=request.width,
+        num_inference_steps=STEPS,
+        generator=torch.Generator().manual_seed(request.seed),
+        output_type="np",
+        return_dict=False,
+        **options,
+    )[0]
+    floats = np.asarray(output[0] if case in VIDEOS else output)
+    return (floats * 255).round().astype("uint8")
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_three_processes_make_what_the_plain_pipeline_makes(case: str) -> None:
+    request = request_of(case)
+
+    def run(stage: Stage, inputs: Payload | None) -> Payload:
+        return engine_of(case).run(stage, request, inputs, Always()).payload
+
+    payload: Any = None
+    for stage in Stage:
+        payload = elsewhere(lambda inputs, stage=stage: run(stage, inputs), payload)
+    whole = None
+    for stage in Stage:
+        whole = run(stage, whole)
+    assert np.array_equal(payload["frames"], whole["frames"])
+    apart = np.abs(payload["frames"].astype(int) - plain_frames(case).astype(int))
+    assert apart.max() <= LEVELS_APART.get(case, 0)
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_resumed_after_any_step_it_is_the_same(case: str) -> None:
+    """One step from each snapshot gives the next one, bit by bit; the last gives the latents."""
+    session = engine_of(case).session(request_of(case))
+    session.begin(encoded(case))
+    snapshots: list[Any] = []
+    for _ in range(STEPS):
+        session.step()
+        snapshots.append(session.snapshot())
+    expected = [digest(*pack(snapshot)) for snapshot in snapshots]
+
+    def one_step(*before: Payload) -> list[Any]:
+        states = []
+        other = engine_of(case).session(request_of(case))
+        for snapshot in before:
+            other.restore(snapshot)
+            other.step()
+            states.append(digest(*pack(other.snapshot())))
+        return [states, latents_of(other.finish())]
+
+    states, latents = elsewhere(one_step, *snapshots[:-1])
+    assert states == expected[1:]
+    assert torch.equal(latents, reference(case))
+
+
+def test_every_further_family_has_a_case() -> None:
+    assert set(FAMILIES) <= set(FAMILY_CASES)

@@ -38,6 +38,8 @@ BY_TYPE = {
     str: text,
     bool: st.booleans(),
     Stage: st.sampled_from(Stage),
+    int | None: st.none() | whole,
+    tuple[str, ...]: st.lists(text, max_size=3).map(tuple),
     tuple[int, ...]: st.lists(whole, max_size=8).map(tuple),
     frozenset[tuple[str, Stage]]: st.frozensets(keys.map(tuple), max_size=3),
     dict[int, frozenset[StageKey]]: st.dictionaries(

@@ -181,7 +181,10 @@ _INTRODUCTION = """\
 
 `elastic-dit demo` writes a `DemoReport` to `report.json` and to `--json FILE`;
 `elastic-dit generate --json FILE` writes one `RequestReport`. All times are in seconds.
-Unknown fields may be added; what is here keeps its meaning within one `schema_version`.
+Fields may be added; what is here keeps its meaning within one `schema_version`.
+
+Other figures have their schemas elsewhere: `elastic-dit status --json FILE` in the docstring of
+`elastic_dit.cluster.status.status_of`, those of benchmarks in `benchmarks/README.md`.
 
 This page is made by `python -m elastic_dit.report.schema`.
 """

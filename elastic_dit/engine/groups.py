@@ -206,7 +206,7 @@ class GroupTable:
     gpu : int
         This GPU.
     device : torch.device
-        ``cuda`` takes NCCL, anything else gloo.
+        ``cuda:N`` takes NCCL, anything else gloo.
     host : str
         This machine's address for the other members.
     timeout_s : float
@@ -341,6 +341,8 @@ class GroupTable:
             store = dist.PrefixStore(prefix, self._store.clone())
             backend = make(store, key.members.index(self.gpu), len(key.members))
         except RuntimeError as error:
+            with suppress(GroupBroken):  # addresses left under this epoch must not be met again
+                self.mark_broken(key.members)
             raise GroupBroken(str(key), f"did not form: {first_line(error)}") from None
         return Group(key, self.gpu, backend, self.device)
 

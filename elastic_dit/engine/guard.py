@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from elastic_dit.engine.protocol import Boundary, StageContext, StageStopped
+from elastic_dit.engine.protocol import Boundary, StageStopped
 
-__all__ = ["AbortGuard"]
+__all__ = ["AbortGuard", "Abortable"]
+
+
+class Abortable(Protocol):
+    """The part of a stage's or group's context that is asked in the midst of a model."""
+
+    def aborted(self) -> bool:
+        """Whether to give up."""
+        ...
 
 
 class AbortGuard:
@@ -27,7 +35,7 @@ class AbortGuard:
 
     def __init__(self, models: Iterable[torch.nn.Module]) -> None:
         self._models = tuple(models)
-        self._context: StageContext | None = None
+        self._context: Abortable | None = None
         blocks = {id(b): b for model in self._models for b in _blocks(model)}
         self._hooks = [b.register_forward_pre_hook(self._look) for b in blocks.values()]
 
@@ -35,7 +43,7 @@ class AbortGuard:
         return f"<AbortGuard of {len(self._hooks)} blocks>"
 
     @contextmanager
-    def watching(self, context: StageContext) -> Iterator[None]:
+    def watching(self, context: Abortable) -> Iterator[None]:
         """While inside, a model raises `StageStopped` once ``context.aborted()``.
 
         Whatever leaves the models half-way also clears the caches they keep between blocks.

@@ -31,7 +31,7 @@ from elastic_dit.engine.modular import check_version
 from elastic_dit.errors import UnsupportedParallelism
 from elastic_dit.families.sequence import IMAGE, TEXT, Cut, SequencePlan
 
-__all__ = ["SequenceParallel"]
+__all__ = ["SequenceParallel", "undivided"]
 
 KEPT_LAYOUTS = 64
 """Layouts remembered; one request has one for each guidance branch and degree."""
@@ -71,6 +71,11 @@ class SequenceParallel:
         """Run on `group` from the next forward on; None or a group of one: alone."""
         self._live.group = group if group is not None and group.size > 1 else None
         self._live.lengths.clear()
+
+
+def undivided() -> SequenceParallel:
+    """For models that run on one GPU only."""
+    return SequenceParallel((), SequencePlan(attention={}))
 
 
 class _Live:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,9 @@ import torch
 
 from elastic_dit.catalog import ModelCard
 from elastic_dit.engine import devices
+from elastic_dit.engine.group_context import End, GroupContext, GroupLimits, Outcome
+from elastic_dit.engine.groups import GroupTable
+from elastic_dit.engine.ledger import Ledger
 from elastic_dit.engine.loading import load_tokenizer, quiet_libraries
 from elastic_dit.engine.placement import to_device, to_host
 from elastic_dit.engine.protocol import (
@@ -25,8 +28,9 @@ from elastic_dit.engine.protocol import (
     StageOutput,
     StageStopped,
 )
-from elastic_dit.engine.sequence_parallel import SequenceParallel
+from elastic_dit.engine.sequence_parallel import SequenceParallel, undivided
 from elastic_dit.engine.session import Session
+from elastic_dit.engine.spmd import GroupMember
 from elastic_dit.engine.stage_runtime import StageRuntime
 from elastic_dit.errors import ConfigError, ModelLoadError, UnknownModel
 from elastic_dit.families import FamilySpec, ServingHints, family_of
@@ -35,6 +39,9 @@ from elastic_dit.families.sequence import allowed_dops
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 
 __all__ = ["TorchEngine"]
+
+MAX_DOP = 8
+"""Largest group where none is given: the GPUs of one machine."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,74 @@ class TorchEngine:
             payload = {"frames": payload["frames"].numpy()}
         return StageOutput(payload=payload, seconds=time.perf_counter() - start)
 
+    def run_member(
+        self,
+        request: GenerationRequest,
+        inputs: Payload | None,
+        context: GroupContext,
+        *,
+        table: GroupTable,
+        ledger: Ledger,
+        ticket: str = "",
+        limits: GroupLimits = GroupLimits(),  # noqa: B008 - it is immutable
+        max_dop: int = MAX_DOP,
+    ) -> Outcome:
+        """Be one member of the group that denoises `request`, to this member's end.
+
+        Parameters
+        ----------
+        request : GenerationRequest
+        inputs : Payload or None
+            For the member that begins the run: the encoder's payload or a snapshot.
+        context : GroupContext
+        table, ledger : GroupTable, Ledger
+            This GPU's groups, and the run's record.
+        ticket : str
+            For others: the order by which they join.
+        limits : GroupLimits
+        max_dop : int
+            Largest group.
+
+        Returns
+        -------
+        Outcome
+            Its payload lies in host memory.
+
+        Raises
+        ------
+        GroupBroken
+            Where no survivor came to a result; another attempt may.
+        StageStopped
+            Where ``context.aborted()`` in the midst of a step; the others are told.
+        Exception
+            Whatever the model raises; the others are told.
+        """
+        runtime = self._resident.get(StageKey(request.model, Stage.DIT))
+        if runtime is None:
+            raise ModelLoadError(request.model, Stage.DIT, "the stage is not resident")
+        devices.prepare(self._device, self._cpu_threads)
+        dops = self.allowed_dops(request, max_dop)
+        parallel = runtime.parallel if len(dops) > 1 else undivided()
+
+        def compute() -> Outcome:
+            with runtime.guard.watching(context), closing(runtime.session(request)) as session:
+                member = GroupMember(
+                    session,
+                    parallel,
+                    table,
+                    ledger,
+                    context,
+                    dops=dops,
+                    device=self._device,
+                    limits=limits,
+                )
+                if ticket:
+                    return _on_host(member.join(ticket))
+                self._load_state(session, inputs or {})
+                return _on_host(member.lead())
+
+        return devices.freeing_memory(self._device, compute)
+
     def session(self, request: GenerationRequest) -> Session:
         """A session on the resident DiT stage, for callers that step themselves."""
         return self._resident[StageKey(request.model, Stage.DIT)].session(request)
@@ -242,12 +317,15 @@ class TorchEngine:
         context: StageContext,
     ) -> dict[str, Any]:
         with closing(runtime.session(request)) as session:
-            if SNAPSHOT in inputs:
-                session.restore(inputs[SNAPSHOT])
-            else:
-                session.begin(to_device(inputs, self._device))
+            self._load_state(session, inputs)
             self._step_to_end(session, context)
             return session.finish()
+
+    def _load_state(self, session: Session, inputs: Payload) -> None:
+        if SNAPSHOT in inputs:
+            session.restore(inputs[SNAPSHOT])
+        else:
+            session.begin(to_device(inputs, self._device))
 
     def _step_to_end(self, session: Session, context: StageContext) -> None:
         while session.step_index < session.total_steps:
@@ -259,3 +337,13 @@ class TorchEngine:
             if action is Boundary.PREEMPT and session.step_index < session.total_steps:
                 snapshot = to_host({SNAPSHOT: session.snapshot()})
                 raise StageStopped(action, snapshot, session.step_index)
+
+
+def _on_host(outcome: Outcome) -> Outcome:
+    """Outcome as it may leave this GPU."""
+    if outcome.payload is None:
+        return outcome
+    snapshot = outcome.end is End.PREEMPTED
+    return replace(
+        outcome, payload=to_host({SNAPSHOT: outcome.payload} if snapshot else outcome.payload)
+    )

@@ -9,10 +9,24 @@ from typing import Any
 import pytest
 import torch
 
-from elastic_dit.engine.group_context import Regroup
-from elastic_dit.engine.protocol import Boundary
+from elastic_dit.engine.group_context import Regroup, ScriptedContext
+from elastic_dit.engine.group_store import connect
+from elastic_dit.engine.ledger import Generation, Ledger
+from elastic_dit.engine.protocol import SNAPSHOT, Boundary
+from elastic_dit.families.wan import WanFamily
 from tests.engine.members import Member, Members, members
-from tests.engine.parallel_cases import CASES, FAMILY_CASES, STEPS, Part, reference, take_part
+from tests.engine.parallel_cases import (
+    CASES,
+    FAMILY_CASES,
+    STEPS,
+    Part,
+    encoded,
+    engine_of,
+    reference,
+    request_of,
+    table_of,
+    take_part,
+)
 
 # diffusers' DPM-Solver hands a tensor to NumPy in a way that NumPy 2 warns of
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -92,15 +106,16 @@ def _at(plan: Plan, step: int, first: int) -> tuple[int, ...]:
     return earlier[-1] if earlier else (first,)
 
 
+@pytest.mark.parametrize("case", ["wan", "cogvideox"])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_member_costs_one_step(victim: int) -> None:
+def test_a_killed_member_costs_one_step(victim: int, case: str) -> None:
     plan = {1: (0, 1)}
-    reference("wan")
+    reference(case)
     with members() as group:
         special = {f"g{victim}": {"signal_at": 3}}
-        begun = start(group, Part("wan", orders(plan)), plan, **special)
+        begun = start(group, Part(case, orders(plan)), plan, **special)
         survivor = begun[1 - victim].result()
-    assert error_of(survivor, "wan") <= TOLERANCE
+    assert error_of(survivor, case) <= TOLERANCE
     done = [3, 3, 4, 5]
     assert survivor["steps_run"][-4:] == done
     assert len(survivor["steps_run"]) == (STEPS - 1 if victim == 0 else STEPS) + 1
@@ -155,9 +170,6 @@ def test_a_group_without_survivors_of_its_state_is_dissolved() -> None:
 
 
 def _abandoned(address: str, gpu: int) -> dict[str, Any]:
-    from elastic_dit.engine.group_store import connect
-    from elastic_dit.engine.ledger import Generation, Ledger
-
     part = Part("wan", ticket="t", timeout_s=2.0, settle_s=0.3)
     ledger = Ledger(connect(address), part.run, 0, settle_s=1.0)
     ledger.propose(
@@ -295,8 +307,6 @@ def test_one_process_serves_run_after_run_with_the_groups_it_has() -> None:
 
 
 def _two_runs(address: str, gpu: int) -> dict[str, Any]:
-    from tests.engine.parallel_cases import table_of
-
     table = table_of(address, gpu, 20.0)
     results: dict[str, Any] = {}
     for name in ("wan", "qwen", "wan again"):
@@ -306,3 +316,66 @@ def _two_runs(address: str, gpu: int) -> dict[str, Any]:
         )
         results[name] = take_part(address, gpu, part, table)["latents"]
     return {**results, "groups": len(table._groups)}
+
+
+# ---------------------------------------------------------------------- engines as members
+def _engine_part(address: str, gpu: int, context: Any, run: str, ticket: str, inputs: Any) -> Any:
+    request = request_of("wan")
+    engine = engine_of("wan")
+    outcome = engine.run_member(
+        request,
+        None if ticket else inputs or encoded("wan"),
+        context,
+        table=table_of(address, gpu, 20.0),
+        ledger=Ledger(connect(address), run, gpu, settle_s=0.5),
+        ticket=ticket,
+    )
+    return {"end": outcome.end.value, "reason": outcome.reason, "payload": outcome.payload}
+
+
+def test_engines_denoise_together_stop_and_go_on() -> None:
+    expected = reference("wan")
+    pair = Regroup(members=(0, 1), ticket="t", patience_s=PATIENCE_S)
+    with members() as group:
+
+        def both(run: str, script: dict[int, Boundary | Regroup], inputs: Any) -> list[Any]:
+            begun = [
+                group.start(_engine_part, 0, ScriptedContext(script), run, "", inputs),
+                group.start(_engine_part, 1, ScriptedContext(), run, "t", None),
+            ]
+            return [member.result() for member in begun]
+
+        stopped, follower = both("r/1", {1: pair, 3: Boundary.PREEMPT}, None)
+        assert (stopped["end"], follower["end"]) == ("preempted", "preempted")
+        assert (list(stopped["payload"]), follower["payload"]) == ([SNAPSHOT], None)
+        finished, follower = both("r/2", {4: pair}, stopped["payload"])
+    assert (finished["end"], follower["end"]) == ("finished", "released")
+    assert float((finished["payload"]["latents"] - expected).abs().max()) <= TOLERANCE
+
+
+def test_an_abort_in_the_midst_of_a_step_reaches_all_members() -> None:
+    class Impatient(ScriptedContext):
+        """Gives up between two blocks of the third step."""
+
+        def aborted(self) -> bool:
+            return bool(self.boundaries) and self.boundaries[-1] == 3
+
+    script = {1: Regroup(members=(0, 1), ticket="t", patience_s=PATIENCE_S)}
+    with members() as group:
+        first = group.start(_engine_part, 0, Impatient(script), "r/1", "", None)
+        second = group.start(_engine_part, 1, ScriptedContext(), "r/1", "t", None)
+        follower = second.result()
+        with pytest.raises(AssertionError, match="StageStopped"):
+            first.result()
+    assert follower["end"] == "dissolved"
+    assert "StageStopped" in follower["reason"]
+
+
+def test_a_family_that_is_not_divided_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = reference("wan")
+    monkeypatch.setattr(WanFamily, "sequence", None)
+    assert engine_of("wan").allowed_dops(request_of("wan"), 8) == (1,)
+    context = ScriptedContext({2: Regroup(members=(0, 1), ticket="t")})
+    with members() as group:
+        result = group.start(_engine_part, 0, context, "r/1", "", None).result()
+    assert torch.equal(result["payload"]["latents"], expected)

@@ -39,8 +39,8 @@ class Client:
     security : distributed.Security, optional
         For TLS.
     config : Config, optional
-        Waits of this client. It also configures the control plane, where no worker or other
-        client has done so before.
+        Of which the section ``client`` counts, the waits. What the cluster serves and how is
+        up to those who start its engines.
     asynchronous : bool
         Whether methods return coroutines, for use inside an event loop:
         ``async with Client(..., asynchronous=True) as client``.
@@ -74,7 +74,6 @@ class Client:
         config: Config | None = None,
         asynchronous: bool = False,
     ) -> None:
-        self._given_config = config
         self.config = config or Config()
         if scheduler_file is not None:
             target = _address_in(Path(scheduler_file))
@@ -252,7 +251,7 @@ class Client:
         limit_s = self.config.client.connect_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                await install_control(self._dask.scheduler, self._given_config)
+                await install_control(self._dask.scheduler)
             self._listener.start()
         except BaseException as error:
             if self._owned:

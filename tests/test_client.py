@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from concurrent.futures import CancelledError
 from contextlib import AsyncExitStack
 
@@ -427,7 +428,8 @@ async def test_a_wrong_address_is_unreachable_within_the_limit():
 
 @gen_test(config={"distributed.comm.timeouts.connect": "1s"})
 async def test_a_lost_control_plane_is_a_cluster_error():
-    async with serving(0) as cluster, connect(cluster) as client:
+    config = Config.parse({"client": {"connect_timeout_s": 1.0}})
+    async with serving(0, config=config) as cluster, connect(cluster) as client:
         await cluster.scheduler.close()
         with pytest.raises(ClusterError):
             await client.status()
@@ -482,6 +484,17 @@ async def test_a_borrowed_dask_client_stays_open_and_serves_two():
                 await future
                 assert future.records
         assert dask.status == "running"
+
+
+@gen_test()
+async def test_a_closed_client_is_not_kept():
+    async with serving(1) as cluster:
+        async with connect(cluster) as client:
+            await (await client.submit("a circle"))
+            kept = weakref.ref(client.dask)
+        del client
+        gc.collect()
+        assert kept() is None
 
 
 @gen_test()

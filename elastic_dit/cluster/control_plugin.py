@@ -108,7 +108,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         return status_of(self.reactor)
 
     async def configure(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the settings of the first who brings some.
+        """Take the settings of the first who brings some; those of clients are their own affair.
 
         Returns
         -------
@@ -116,7 +116,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
             ``adopted``: False where others are in force already.
         """
         wanted = Config.parse(config)
-        if wanted == self.reactor.config:
+        if _of_deployment(wanted) == _of_deployment(self.reactor.config):
             self._provisional = False
             return {"adopted": True}
         if not self._provisional or not self.reactor.is_blank:
@@ -202,3 +202,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
     def _to_dict(self, **_: Any) -> dict[str, Any]:
         """For Dask's cluster dumps."""
         return status_of(self.reactor)
+
+
+def _of_deployment(config: Config) -> dict[str, Any]:
+    return config.model_dump(exclude={"client"})

@@ -315,6 +315,16 @@ async def test_the_first_settings_brought_are_in_force():
         assert reactor.config == mine
 
 
+@gen_test()
+async def test_a_clients_waits_are_not_the_clusters_settings():
+    hurried = Config.parse({"client": {"ready_timeout_s": 0.5}})
+    mine = Config.parse({"control": {"tick_s": 0.25}})
+    async with Scheduler(host="127.0.0.1", port=0, dashboard_address=":0") as scheduler:
+        async with Client(scheduler.address, config=hurried, asynchronous=True):
+            await ensure_control(scheduler.address, config=mine)
+        assert scheduler.plugins[ControlPlugin.name].reactor.config == mine
+
+
 @pytest.mark.parametrize("section", ["placement", "control"])
 @gen_test()
 async def test_settings_that_name_an_unknown_policy_are_refused(section):

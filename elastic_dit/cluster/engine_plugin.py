@@ -108,14 +108,15 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         self._greeting = asyncio.create_task(self._greet())
 
     async def teardown(self, worker: Worker) -> None:
-        """Stop the engine and leave the worker as it was."""
+        """Stop the engine; the worker answers no more fetches and is deaf to commands."""
         greeting = getattr(self, "_greeting", None)
         if greeting is not None:
             greeting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await greeting
         for operation in (COMMAND_OP, WELCOME_OP):
-            worker.stream_handlers.pop(operation, None)
+            # Not removed: what is on its way would end the stream with a traceback.
+            worker.stream_handlers[operation] = _ignore
         for operation in ("fetch", "count_tokens", "inspect"):
             worker.handlers.pop(f"elastic_dit_{operation}", None)
         await self.runner.close()
@@ -204,6 +205,10 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         from elastic_dit.cluster.engines import make_engine
 
         return make_engine(self._config, self._device)
+
+
+def _ignore(**_: Any) -> None:
+    """What a worker does with messages for an engine that has left."""
 
 
 class WorkerChannel:

@@ -110,6 +110,17 @@ async def test_workers_with_engines_retire():
 
 
 @gen_test()
+async def test_commands_to_workers_that_are_leaving_end_in_no_traceback(caplog):
+    async with serving(3, make=steps_of(0.01)) as cluster, connect(cluster) as client:
+        futures = await client.map(prompts(12), num_inference_steps=8)
+        await eventually(lambda: futures[0].progress().phase is Phase.DENOISING)
+        for worker in cluster.workers[:2]:
+            await worker.close()
+        await client.gather(futures)
+    assert "KeyError" not in caplog.text  # of a command that no handler awaits
+
+
+@gen_test()
 async def test_no_gpus_at_all_and_requests_still_wait():
     async with serving(1, make=steps_of(0.02)) as cluster, connect(cluster) as client:
         future = await client.submit("a circle")

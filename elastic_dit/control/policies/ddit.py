@@ -15,7 +15,7 @@ from elastic_dit.control import actions
 from elastic_dit.control.block import Block
 from elastic_dit.control.dispatch import first_come, first_in_line, prefetches, register_dispatch
 from elastic_dit.control.groups import GroupState
-from elastic_dit.control.policies.optimal import optimal_dop_of, step_seconds
+from elastic_dit.control.policies.optimal import OptimalDops
 from elastic_dit.control.policies.space import Space
 from elastic_dit.control.view import ClusterView, GroupView, RequestView
 from elastic_dit.request import Stage
@@ -55,22 +55,23 @@ class DditGreedy:
 
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
         """Lines 6 to 20 of Algorithm 2, after the decodes that free their masters."""
+        dops = OptimalDops(view)
         yield from first_come(view, Stage.DECODER)
         if self._promote:
-            yield from self._promotions(view)
-        yield from self._starts(view)
+            yield from self._promotions(view, dops)
+        yield from self._starts(view, dops)
         yield from first_come(view, Stage.ENCODER)
         yield from prefetches(view)
 
-    def _promotions(self, view: ClusterView) -> Iterator[actions.Action]:
+    def _promotions(self, view: ClusterView, dops: OptimalDops) -> Iterator[actions.Action]:
         """Lines 7 to 13."""
         groups = [group for group in view.running(Stage.DIT) if view.free(group.key)]
         rows = []
         for group in groups:
             request = view.requests[group.request_id]
-            optimal = optimal_dop_of(view, request.request)
+            optimal = dops.of(request.request)
             if group.dop < optimal and _can_grow(group):
-                starvation_s = self._starve(view, request, group, optimal)
+                starvation_s = self._starve(dops, request, group)
                 rows.append((-starvation_s, request.sequence, optimal, group))
         self._forget_those_done(view)
         for starvation, _, optimal, group in sorted(rows, key=lambda row: row[:2]):
@@ -85,15 +86,12 @@ class DditGreedy:
             if request is None or request.stage is not Stage.DIT:
                 del self._hungry[name]
 
-    def _starve(
-        self, view: ClusterView, request: RequestView, group: GroupView, optimal: int
-    ) -> float:
+    def _starve(self, dops: OptimalDops, request: RequestView, group: GroupView) -> float:
         """Bring a request's starvation time up to date (eq. 5)."""
         first = _Hungry(last_step=request.step)
         row = self._hungry.setdefault(request.request_id, first)
-        lag_s = step_seconds(view, request.request, group.dop) - step_seconds(
-            view, request.request, optimal
-        )
+        asked = request.request
+        lag_s = dops.step_s(asked, group.dop) - dops.step_s(asked, dops.of(asked))
         row.starvation_s += max(0, group.step - row.last_step) * lag_s
         row.last_step = group.step
         return row.starvation_s
@@ -114,10 +112,10 @@ class DditGreedy:
         return None
 
     @staticmethod
-    def _starts(view: ClusterView) -> Iterator[actions.Action]:
+    def _starts(view: ClusterView, dops: OptimalDops) -> Iterator[actions.Action]:
         """Lines 15 to 20: from `B` downwards, whatever is free."""
         while (request := first_in_line(view, Stage.DIT)) is not None:
-            optimal = optimal_dop_of(view, request.request)
+            optimal = dops.of(request.request)
             space = Space(view, request.key, view.config.slots_per_node, frozenset())
             block = space.block(min(optimal, space.largest))
             assert block is not None, request

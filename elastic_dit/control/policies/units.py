@@ -15,7 +15,7 @@ from typing import Protocol
 from elastic_dit.control import actions
 from elastic_dit.control.block import Block
 from elastic_dit.control.dispatch import first_come, nearest_gpu, prefetches, register_dispatch
-from elastic_dit.control.policies.optimal import optimal_dop_of
+from elastic_dit.control.policies.optimal import OptimalDops
 from elastic_dit.control.ratio import split_by_ratio
 from elastic_dit.control.view import ClusterView, QueueView, RequestView
 from elastic_dit.request import Stage, StageKey
@@ -155,9 +155,10 @@ class FixedUnits:
     ) -> list[tuple[RequestView, Unit]]:
         """Those in line, with the units that take them."""
         free = [unit for unit in self._units if self._is_free(view, key, unit)]
+        dops = OptimalDops(view)
         pairs = []
         for request in queue if free else ():
-            unit = self._choose(view, request, free)
+            unit = self._choose(dops.of(request.request), free)
             if unit is not None:
                 free.remove(unit)
                 pairs.append((request, unit))
@@ -175,8 +176,7 @@ class FixedUnits:
         taken = unit in self._taken.values()
         return not taken and all(view.is_free(key, gpu) for gpu in unit.block.gpus)
 
-    def _choose(self, view: ClusterView, request: RequestView, free: list[Unit]) -> Unit | None:
-        wanted = optimal_dop_of(view, request.request)
+    def _choose(self, wanted: int, free: list[Unit]) -> Unit | None:
         kinds = sorted({unit.kind for unit in self._units})
         kind = max((kind for kind in kinds if kind <= wanted), default=kinds[0])
         if self._isolated:

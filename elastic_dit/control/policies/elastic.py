@@ -52,7 +52,7 @@ _DEADLINE_AGEING = 0.05
 """Weight of a second of age against a GPU-second of work where deadlines rule the order."""
 _PRIORITY_HEAD_START_S = 60.0
 """A request ranks as if accepted so much earlier for each level of its priority."""
-_EFFICIENCY_BY_LOAD = ((1.5, 1.0), (0.75, 0.9), (0.5, 0.8), (0.0, 0.7))
+_EFFICIENCY_BY_LOAD = ((1.5, 1.0), (0.875, 0.9), (0.0, 0.8))
 """Jobs per GPU from which on a DoP must be so efficient."""
 _TAIL = 0.9
 """Part of the worst latency from which on a request goes before all others."""
@@ -60,7 +60,7 @@ _BACKLOG = 1.7
 """Latency that a backlog of one second of work per GPU makes unavoidable, seconds."""
 _TAIL_MEMORY_S = 3600.0
 """The worst latency seen fades to 1/e in this time."""
-_LOST_WEIGHT = 2.0
+_LOST_WEIGHT = 1.5
 """A job that misses its deadline anyway ranks as if it had this many times its work to do."""
 _IN_SIGHT = 48
 """Waiting requests of one queue, and oldest requests, that one decision looks at."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,13 @@ import whole_clip
 from clips import Clip, draw_clips
 from diffusers import AutoencoderKLWan
 from evaluate import to_frames
-from generated import GeneratedPool
 from networks import build_autoencoder, latent_statistics
 from optimisation import Average, Optimisers
 from torch import nn
 
 from elastic_dit.judging import judge, tally
 
-__all__ = ["PHASES", "Phase", "pixel_loss", "train_autoencoder"]
+__all__ = ["PHASES", "Phase", "train_autoencoder"]
 
 KL_WEIGHT = 5e-4
 SHAPE_WEIGHT = 3.0
@@ -122,7 +121,7 @@ PHASES = {
             Source(0.10, 9, 96, 48, 4),
             Source(0.05, 1, 96, 96, 4),
         ),
-        steps=4500,
+        steps=3900,
         muon_rate=2e-3,
         adam_rate=6e-4,
         hold=0.3,
@@ -130,7 +129,6 @@ PHASES = {
         latent_noise=0.35,
     ),
 }
-PHASES["polish"] = replace(PHASES["decoder"], steps=2400, muon_rate=1e-3, adam_rate=3e-4, hold=0.0)
 
 
 def train_autoencoder(
@@ -138,7 +136,6 @@ def train_autoencoder(
     phase: Phase,
     seed: int,
     start: Path | None = None,
-    generated: GeneratedPool | None = None,
     report_every: int = 500,
 ) -> None:
     """Run one phase and save the averaged weights.
@@ -153,8 +150,6 @@ def train_autoencoder(
         Of the data and of the weights.
     start : pathlib.Path, optional
         An autoencoder to go on from; a fresh one if not given.
-    generated : GeneratedPool, optional
-        A transformer's latents, used in every other step.
     report_every : int
         Steps between quality reports.
     """
@@ -167,11 +162,7 @@ def train_autoencoder(
     average = Average(trained, AVERAGE_DECAY)
     began = time.monotonic()
     for step in range(phase.steps):
-        if generated is not None and step % 2:
-            latents, video = generated.draw()
-            loss = pixel_loss(whole_clip.decode(model, latents), video, video[..., :1, :1])
-        else:
-            loss = _loss(model, phase, rng)
+        loss = _loss(model, phase, rng)
         optimisers.step(loss, _multiplier(step, phase))
         average.update()
         if (step + 1) % report_every == 0 or step + 1 == phase.steps:
@@ -244,10 +235,10 @@ def _loss(model: AutoencoderKLWan, phase: Phase, rng: random.Random) -> torch.Te
         latents = latents + amount * latent_statistics(model)[1] * torch.randn_like(latents)
     divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance)
     decoded = whole_clip.decode(model, latents)
-    return pixel_loss(decoded, video, ground) + KL_WEIGHT * divergence.mean()
+    return _pixel_loss(decoded, video, ground) + KL_WEIGHT * divergence.mean()
 
 
-def pixel_loss(decoded: torch.Tensor, video: torch.Tensor, ground: torch.Tensor) -> torch.Tensor:
+def _pixel_loss(decoded: torch.Tensor, video: torch.Tensor, ground: torch.Tensor) -> torch.Tensor:
     """Error of decoded clips, in which the shape counts more than the plain ground.
 
     Parameters

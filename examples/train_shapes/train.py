@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ STEPS = 9000
 SMOKE_STEPS = 3
 SMOKE_POOL = 4
 SMOKE_BATCH = 2
-PARTS = ("autoencoder", "transformer", "decoder", "polish", "export", "all")
+PARTS = ("autoencoder", "transformer", "decoder", "export", "all")
 
 # glibc gives large blocks back after each operation, and the page faults that follow made training
 # seven times slower on a small virtual machine. These are only read when a process starts.
@@ -46,8 +45,6 @@ def main() -> None:
         _train_transformer(arguments)
     if "decoder" in wanted:
         _train_decoder(arguments)
-    if "polish" in wanted:
-        _polish_decoder(arguments)
     if "export" in wanted:
         _export(arguments)
 
@@ -93,21 +90,6 @@ def _train_decoder(arguments: argparse.Namespace) -> None:
     train_autoencoder(folder, _phase("decoder", arguments), arguments.seed, _autoencoder(arguments))
 
 
-def _polish_decoder(arguments: argparse.Namespace) -> None:
-    from autoencoder import train_autoencoder
-    from generated import GENERATED_KINDS, GeneratedPool
-    from transformer import load_pipeline
-
-    kinds = GENERATED_KINDS
-    if arguments.smoke:
-        kinds = tuple(replace(kind, count=SMOKE_BATCH, batch=1) for kind in kinds[:1])
-    start = arguments.output / "autoencoder_decoder"
-    pipeline = load_pipeline(start, _checkpoint(arguments))
-    pool = GeneratedPool(pipeline, random.Random(arguments.seed), kinds)
-    folder = arguments.output / "autoencoder_polished"
-    train_autoencoder(folder, _phase("polish", arguments), arguments.seed, start, pool)
-
-
 def _train_transformer(arguments: argparse.Namespace) -> None:
     from diffusers import AutoencoderKLWan
     from transformer import Plan, Trainer
@@ -133,7 +115,7 @@ def _train_transformer(arguments: argparse.Namespace) -> None:
 def _export(arguments: argparse.Namespace) -> None:
     from export import export
 
-    autoencoder = arguments.output / "autoencoder_polished"
+    autoencoder = arguments.output / "autoencoder_decoder"
     folder = arguments.output / "pipeline"
     size = export(autoencoder, _checkpoint(arguments), folder)
     print(f"{folder}: {size / 1e6:.2f} MB")

@@ -186,7 +186,7 @@ class Trainer:
             if self.done % plan.save_every == 0:
                 self.save()
                 self._report()
-        if self.done % plan.save_every:
+        if self.done > first and self.done % plan.save_every:
             self.save()
             self._report()
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -17,7 +21,7 @@ from elastic_dit.cluster.fork_server import LIGHT_PRELOAD, fork_server
 from elastic_dit.cluster.local import LocalElasticCluster
 from elastic_dit.config import Config
 from elastic_dit.errors import ClusterError, ConfigError
-from tests.cluster.processes import children, until
+from tests.cluster.processes import alive_in_session, children, until
 
 pytestmark = pytest.mark.cluster
 
@@ -115,7 +119,7 @@ def test_over_tls() -> None:
 
 def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     before = children()
-    with pytest.raises(ClusterError, match="local did not start: .*no_such_module"):
+    with pytest.raises(ClusterError, match=r"local did not start: .*no_such_module"):
         LocalElasticCluster(
             virtual_gpus=1, control_worker=False, preload=["no_such_module"], **QUIET
         )
@@ -129,3 +133,51 @@ def test_no_gpu_is_an_error_before_anything_starts(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError, match="devices"):
         LocalElasticCluster()
     assert {process.pid for process in psutil.Process().children(recursive=True)} == before
+
+
+SCRIPT = """
+import sys
+from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.config import Config
+
+if __name__ == "__main__":
+    settings = {"engine": {"backend": "fake", "preload": sys.argv[1] == "true"}}
+    try:
+        with LocalElasticCluster(
+            virtual_gpus=2, config=Config.parse(settings), dashboard_address=None
+        ) as cluster:
+            print("up", flush=True)
+            sys.stdin.read()
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preload", ["true", "false"])
+@pytest.mark.parametrize("moment", ["amid the start", "when up"])
+def test_ctrl_c_leaves_nothing(tmp_path: Path, preload: str, moment: str) -> None:
+    script, log = tmp_path / "script.py", tmp_path / "log.txt"
+    script.write_text(SCRIPT)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(script), preload],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    with process:
+        try:
+            if moment == "when up":
+                until(lambda: "up" in log.read_text())
+            else:
+                # Python, the resource tracker, and the first of those that become workers.
+                until(lambda: len(alive_in_session(process.pid)) >= 3)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(30) == 130
+            until(lambda: not alive_in_session(process.pid), wait_s=10.0)
+            assert "Traceback" not in log.read_text()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -55,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 """Tried with every plan."""
 FAMILY_CASES: dict[str, dict[str, Any]] = {
+    "shapes": {"num_frames": 9, "width": 48, "height": 80},
     "cogvideox": {"num_frames": 9, "width": 48},
     "pixart": {"width": 80, "height": 48},
     "wan22": {"num_frames": 9},
@@ -64,7 +65,7 @@ FAMILY_CASES: dict[str, dict[str, Any]] = {
     "hunyuan_video": {"num_frames": 9, "width": 48},
     "hunyuan_video15": {"num_frames": 5, "width": 28},
 }
-"""One request for each further family, its tokens mostly not divisible by 4."""
+"""One request for the embedded model and each further family; most tokens do not divide by 4."""
 
 
 BUILDERS = {**TINY, **FAMILIES, "wan": four_headed_wan}
@@ -86,7 +87,9 @@ TEXT_TOKENS = {
 def engine_of(model: str) -> TorchEngine:
     """An engine with all stages of one model; forked members share it."""
     folder = TemporaryDirectory()
-    path = str(save(BUILDERS[model](), Path(folder.name)))
+    path = f"embedded:{model}"
+    if model in BUILDERS:
+        path = str(save(BUILDERS[model](), Path(folder.name)))
     options = {"max_sequence_length": TEXT_TOKENS[model]} if model in TEXT_TOKENS else {}
     engine = TorchEngine([ModelSource(name=model, path=path, options=options)], "cpu", 1)
     for stage in Stage:

@@ -187,6 +187,7 @@ def test_what_is_not_held_cannot_be_given_back_grown_or_shrunk() -> None:
         allocator.remove(99)
 
 
+@settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=40))
 def test_as_much_fits_as_there_are_gpus_when_large_blocks_come_first(sizes: list[int]) -> None:
     allocator = BuddyAllocator(8, gpus=range(16))

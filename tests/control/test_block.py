@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.control.block import Block, bandwidth_aware_partition
@@ -9,6 +9,7 @@ blocks = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(blocks)
 def test_a_block_and_its_buddy_make_their_parent(block: Block) -> None:
     assert block.buddy.buddy == block
@@ -17,6 +18,7 @@ def test_a_block_and_its_buddy_make_their_parent(block: Block) -> None:
     assert set(block.parent.halves) == {block, block.buddy}
 
 
+@settings(deadline=None)
 @given(blocks, blocks)
 def test_two_blocks_are_nested_or_disjoint(one: Block, other: Block) -> None:
     shared = set(one.gpus) & set(other.gpus)
@@ -24,6 +26,7 @@ def test_two_blocks_are_nested_or_disjoint(one: Block, other: Block) -> None:
     assert one.covers(other) == (shared == set(other.gpus))
 
 
+@settings(deadline=None)
 @given(blocks)
 def test_a_block_is_found_again_from_its_members(block: Block) -> None:
     assert Block.of(reversed(block.gpus)) == block

@@ -60,6 +60,7 @@ def _equation_7(rate: float, seconds: float, servers: int) -> float:
     return (1 / mu + wait) / 2
 
 
+@settings(deadline=None)
 @given(st.floats(0.01, 0.95), st.floats(0.1, 20.0), st.integers(2, 30))
 def test_the_stable_form_is_equation_7(load: float, seconds: float, servers: int) -> None:
     rate = load * servers / seconds

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.cost import LatencyLaw, LawCost, Sample, read_stage_latencies
@@ -11,6 +11,7 @@ positive = st.floats(0.1, 100.0)
 MEASURED = [(work, dop) for work in (10.0, 40.0, 90.0) for dop in (1, 2, 4, 8)]
 
 
+@settings(deadline=None)
 @given(rate=positive, bandwidth=positive, overhead=st.floats(0.0, 5.0))
 def test_a_law_is_found_again_from_its_own_times(
     rate: float, bandwidth: float, overhead: float
@@ -20,6 +21,7 @@ def test_a_law_is_found_again_from_its_own_times(
     assert LatencyLaw.fit(samples).worst_error(samples) < 1e-6
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(positive, st.sampled_from([1, 2, 4, 8]), positive), min_size=1))
 def test_whatever_was_measured_no_term_is_negative(rows: list[tuple[float, int, float]]) -> None:
     law = LatencyLaw.fit(Sample(*row) for row in rows)

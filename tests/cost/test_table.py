@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.cost import LatencyCurve, TableCost
@@ -12,6 +12,7 @@ points = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(points)
 def test_a_curve_goes_through_its_points(measured: dict[float, float]) -> None:
     curve = LatencyCurve(measured.items())
@@ -19,6 +20,7 @@ def test_a_curve_goes_through_its_points(measured: dict[float, float]) -> None:
         assert curve(size) == pytest.approx(seconds, rel=1e-6)
 
 
+@settings(deadline=None)
 @given(points, st.floats(0.0, 3000.0))
 def test_a_curve_stays_between_neighbours_and_never_below_zero(
     measured: dict[float, float], size: float

@@ -2,7 +2,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.errors import ConfigError, InvalidRequest
@@ -26,6 +26,7 @@ def mix(*shares: float) -> list[RequestClass]:
     ]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any),
     st.integers(0, 60),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.control.policies.deadlines import plan_deadlines
@@ -75,6 +75,7 @@ def test_without_deadlines_nothing_is_tight_or_lost() -> None:
     assert set(plan.needs.values()) == {1}
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 9), st.one_of(st.none(), st.floats(1.0, 300.0))), max_size=20

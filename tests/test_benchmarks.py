@@ -36,3 +36,25 @@ def test_overhead(tmp_path: Path) -> None:
     assert passages == [("encoder", "dit"), ("dit", "decoder"), ("decoder", "client")]
     assert all(each["bytes"] > 0 and each["seconds"] > 0 for each in report["hand_offs"])
     assert report["hand_offs"][-1]["bytes"] == 9 * 48 * 48 * 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_promotion(tmp_path: Path) -> None:
+    path = tmp_path / "promotion.json"
+    small = ("--repeats", "2", "--size", "48", "--frames", "5", "--dop", "2")
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "promotion.py"), *small, "--json", str(path)],
+        check=False, capture_output=True, text=True, timeout=350,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(path.read_text())
+    assert (report["size"], report["frames"], report["backend"]) == ("48x48", 5, "gloo")
+    (pair,) = report["degrees"]
+    assert pair["dop"] == 2
+    assert 0 < pair["cached_seconds"] < pair["first_seconds"]
+    assert pair["state_bytes"] > 0
+    assert len(pair["sized_seconds"]) == 3
+    spent_s = pair["first_seconds"] + pair["state_seconds"] + pair["switch_seconds"]
+    assert pair["promotion_ratio"] == pytest.approx(spent_s / report["step_seconds"])
+    assert pair["repeated_ratio"] < pair["promotion_ratio"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,12 +48,15 @@ def _safe(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
     @functools.wraps(method)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        safe: ElasticDitError
         try:
             return await method(*args, **kwargs)
-        except ElasticDitError:
-            raise
+        except ElasticDitError as error:
+            safe = copy.copy(error)
         except Exception as error:
-            raise ClusterError(f"{type(error).__name__}: {error}") from None
+            safe = ClusterError(f"{type(error).__name__}: {error}")
+        # Out of the handler, and a copy: causes and contexts are sent along with an error.
+        raise safe
 
     return call
 

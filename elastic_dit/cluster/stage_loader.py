@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.engine_host import EngineHost
 from elastic_dit.errors import ClusterError, ModelLoadError
-from elastic_dit.events import DropStage, LoadStage, StageDropped, StageLoaded, StageLoadFailed
+from elastic_dit.events import (
+    DropStage,
+    Event,
+    LoadStage,
+    StageDropped,
+    StageLoaded,
+    StageLoadFailed,
+)
 from elastic_dit.request import StageKey
 
 __all__ = ["StageLoader"]
@@ -28,13 +37,20 @@ class StageLoader:
         self._host = host
         self._channel = channel
         self._plan_epoch = 0
+        self._untold: dict[StageKey, Callable[..., Event]] = {}
 
     def __repr__(self) -> str:
         return f"<StageLoader of {self._host!r}, plan {self._plan_epoch}>"
 
     def restart(self) -> None:
-        """Forget the epoch of the last plan: a new control plane counts from the start."""
+        """A control plane has numbered the engine: it counts its plans from the start.
+
+        What changed since the engine introduced itself is told now.
+        """
         self._plan_epoch = 0
+        untold, self._untold = self._untold, {}
+        for key, event in untold.items():
+            self._tell(key, event)
 
     def handle(self, command: LoadStage | DropStage) -> None:
         """Carry out a command unless it is of an older plan than the last one."""
@@ -76,22 +92,21 @@ class StageLoader:
             message = f"{type(error).__name__}: {error}"
             self._tell_failed(key, message)
             raise ModelLoadError(key.model, key.stage, message) from error
-        if (gpu := self._host.gpu) is not None:
-            self._channel.send(
-                StageLoaded(gpu=gpu, model=key.model, stage=key.stage, seconds=seconds)
-            )
+        self._tell(key, partial(StageLoaded, **key._asdict(), seconds=seconds))
         return seconds
 
     async def _drop(self, key: StageKey) -> None:
         await self._host.run(lambda engine: engine.drop(key))
-        if (gpu := self._host.gpu) is not None:
-            self._channel.send(StageDropped(gpu=gpu, model=key.model, stage=key.stage))
+        self._tell(key, partial(StageDropped, **key._asdict()))
 
     def _tell_failed(self, key: StageKey, message: str) -> None:
-        if (gpu := self._host.gpu) is not None:
-            self._channel.send(
-                StageLoadFailed(gpu=gpu, model=key.model, stage=key.stage, message=message)
-            )
+        self._tell(key, partial(StageLoadFailed, **key._asdict(), message=message))
+
+    def _tell(self, key: StageKey, event: Callable[..., Event]) -> None:
+        if self._host.gpu is None:
+            self._untold[key] = event
+        else:
+            self._channel.send(event(gpu=self._host.gpu))
 
 
 def _mark_retrieved(job: asyncio.Future[Any]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elastic_dit.cluster.engine_runner import EngineRunner
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import ModelLoadError
@@ -372,6 +373,25 @@ def test_a_new_control_plane_counts_its_plans_from_the_start() -> None:
             desk.handle(LoadStage(gpu=4, model="fake", stage=Stage.ENCODER, plan_epoch=1), {})
             await channel.until(lambda: len(channel.of(StageLoaded)) == 2)
             assert desk.inbox.config == Config().transfer
+
+    run(check())
+
+
+def test_loads_before_a_number_are_told_with_it() -> None:
+    async def check() -> None:
+        channel = Channel()
+        desk = EngineRunner(FakeEngine, channel, Config())
+        await desk.open()
+        await desk.loader.load(StageKey("fake", Stage.DIT))
+        await desk.loader.load(StageKey("fake", Stage.ENCODER))
+        await desk.loader.drop(StageKey("fake", Stage.ENCODER))
+        assert channel.events == []
+        desk.welcome(5, {})
+        told = [(type(event), event.gpu, event.stage) for event in channel.events]
+        assert told == [(StageLoaded, 5, Stage.DIT), (StageDropped, 5, Stage.ENCODER)]
+        desk.welcome(6, {})
+        assert len(channel.events) == 2
+        await desk.close()
 
     run(check())
 

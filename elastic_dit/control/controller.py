@@ -76,7 +76,7 @@ class Controller:
         self.pool = GpuPool(config.prefetch_depth)
         self.table = RequestTable(config.finished_kept, self.dispatch.order)
         self.groups = GroupTable(self.pool)
-        self.view = ClusterView(self.table, self.pool, times or self.observed, config)
+        self.view = ClusterView(self.table, self.pool, self.groups, times or self.observed, config)
         self._out: list[events.Command] = []
         emit = self._out.append
         self._admission = Admission(config, self.table)
@@ -180,7 +180,7 @@ class Controller:
 
     def snapshot(self, now: float) -> ClusterSnapshot:
         """A copy of the cluster's state, for placement policies and onlookers."""
-        return take_snapshot(self.table, self.pool, self._residency, now)
+        return take_snapshot(self.table, self.pool, self.groups, self._residency, now)
 
     @property
     def refused(self) -> int:

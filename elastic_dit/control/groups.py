@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -123,6 +123,7 @@ class GroupTable:
     def __init__(self, pool: GpuPool) -> None:
         self._pool = pool
         self._by_fence: dict[Fence, Group] = {}
+        self._working: dict[Stage, dict[str, Group]] = {stage: {} for stage in Stage}
         self._epoch = 0
 
     def __repr__(self) -> str:
@@ -134,6 +135,10 @@ class GroupTable:
             if id(group) not in seen:
                 seen.add(id(group))
                 yield group
+
+    def working(self, stage: Stage) -> Collection[Group]:
+        """Groups at work on a stage, those being aborted excluded, the longest there first."""
+        return self._working[stage].values()
 
     def find(self, request_id: str, attempt: int, epoch: int) -> Group | None:
         """The group a message speaks of, None for a stale one."""
@@ -147,6 +152,7 @@ class GroupTable:
     def open(self, group: Group) -> None:
         """Register a new group and take its GPUs."""
         group.held = set(group.gpus)
+        self._working[group.stage][group.request_id] = group
         group.segment_at = group.step_at = group.started_at
         self._register(group)
         for gpu in group.gpus:
@@ -179,6 +185,11 @@ class GroupTable:
         group.segment_at = now
         if group.state is GroupState.RESIZING:
             group.state = GroupState.RUNNING
+
+    def wind_down(self, group: Group) -> None:
+        """The group has been told to stop: nothing useful will come of it."""
+        group.state = GroupState.ABORTING
+        self._stop_working(group)
 
     def split_joiners(self, group: Group) -> Group | None:
         """Part those off that were to join a group which ended before they could.
@@ -225,7 +236,13 @@ class GroupTable:
         for fence in group.fences():
             self._by_fence[fence] = group
 
+    def _stop_working(self, group: Group) -> None:
+        working = self._working[group.stage]
+        if working.get(group.request_id) is group:
+            del working[group.request_id]
+
     def _unregister(self, group: Group) -> None:
+        self._stop_working(group)
         for fence in group.fences():
             del self._by_fence[fence]
 

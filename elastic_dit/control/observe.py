@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from elastic_dit.control.gpus import Gpu, GpuPool
-from elastic_dit.control.groups import GroupState
+from elastic_dit.control.groups import GroupState, GroupTable
 from elastic_dit.control.requests import RequestTable, WaitQueue
 from elastic_dit.control.residency import Residency
 from elastic_dit.control.snapshot import ClusterSnapshot, GpuSnapshot, QueueSnapshot
-from elastic_dit.request import StageKey
+from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import Phase
 
 __all__ = ["take_snapshot"]
 
 
 def take_snapshot(
-    table: RequestTable, pool: GpuPool, residency: Residency, now: float
+    table: RequestTable, pool: GpuPool, groups: GroupTable, residency: Residency, now: float
 ) -> ClusterSnapshot:
     """Copy what placement policies, `status` and the dashboard need; O(GPUs + queues)."""
-    running: dict[StageKey, int] = {}
-    for gpu in pool:
-        group = gpu.group
-        if group is not None and group.gpus[:1] == (gpu.gpu,):
-            running[group.key] = running.get(group.key, 0) + 1
+    running = Counter(group.key for stage in Stage for group in groups.working(stage))
     queues = table.queues
     return ClusterSnapshot(
         at=now,
@@ -31,7 +29,7 @@ def take_snapshot(
             _gpu_snapshot(gpu, residency, now) for gpu in sorted(pool, key=lambda gpu: gpu.gpu)
         ),
         queues=tuple(
-            _queue_snapshot(key, queues.get(key), running.get(key, 0), now)
+            _queue_snapshot(key, queues.get(key), running[key], now)
             for key in sorted(queues.keys() | running.keys())
         ),
         live=len(table.live),

@@ -138,7 +138,7 @@ class Orders:
 
     def abort(self, group: Group, reason: str, now: float) -> None:
         """Order a group to stop; its GPUs are busy until it says that it has."""
-        group.state = GroupState.ABORTING
+        self._groups.wind_down(group)
         gpus = tuple(sorted(group.held))
         self._emit(
             Abort(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from elastic_dit.config import ControlConfig
 from elastic_dit.control.gpus import GpuPool
-from elastic_dit.control.groups import GroupState
+from elastic_dit.control.groups import GroupState, GroupTable
 from elastic_dit.control.requests import RequestTable
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 from elastic_dit.state import ArtifactRef, Failure, GpuId, Phase, StageRecord
@@ -171,7 +171,7 @@ class ClusterView:
 
     Parameters
     ----------
-    table, pool
+    table, pool, groups
         The controller's records.
     times : StageTimes
         What stages cost.
@@ -180,10 +180,16 @@ class ClusterView:
     """
 
     def __init__(
-        self, table: RequestTable, pool: GpuPool, times: StageTimes, config: ControlConfig
+        self,
+        table: RequestTable,
+        pool: GpuPool,
+        groups: GroupTable,
+        times: StageTimes,
+        config: ControlConfig,
     ) -> None:
         self._table = table
         self._pool = pool
+        self._groups = groups
         self.times = times
         self.config = config
 
@@ -214,14 +220,9 @@ class ClusterView:
         limit = self.config.ready_per_gpu * max(1, len(self._pool.serving(after)))
         return queue is None or len(queue) < limit
 
-    def running(self, stage: Stage | None = None) -> Iterator[GroupView]:
-        """Groups that do useful work, by master; those being aborted are not among them."""
-        for gpu in self._pool:
-            group = gpu.group
-            if group is None or group.state is GroupState.ABORTING or group.master != gpu.gpu:
-                continue
-            if stage is None or group.stage is stage:
-                yield group
+    def running(self, stage: Stage) -> Collection[GroupView]:
+        """Groups at work on a stage, the longest there first; not those being aborted."""
+        return self._groups.working(stage)
 
     # ----------------------------------------------------------------------------------- GPUs
     @property

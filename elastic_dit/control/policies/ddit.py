@@ -18,7 +18,7 @@ from elastic_dit.control.groups import GroupState
 from elastic_dit.control.policies.optimal import OptimalDops
 from elastic_dit.control.policies.space import Space
 from elastic_dit.control.view import ClusterView, GroupView, RequestView
-from elastic_dit.request import Stage
+from elastic_dit.request import Stage, StageKey
 
 __all__ = ["DditGreedy"]
 
@@ -65,18 +65,24 @@ class DditGreedy:
 
     def _promotions(self, view: ClusterView, dops: OptimalDops) -> Iterator[actions.Action]:
         """Lines 7 to 13."""
-        groups = [group for group in view.running(Stage.DIT) if view.free(group.key)]
         rows = []
-        for group in groups:
+        for group in view.running(Stage.DIT):
+            if not view.free(group.key):
+                continue
             request = view.requests[group.request_id]
             optimal = dops.of(request.request)
             if group.dop < optimal and _can_grow(group):
                 starvation_s = self._starve(dops, request, group)
                 rows.append((-starvation_s, request.sequence, optimal, group))
         self._forget_those_done(view)
+        space: Space | None = None
         for starvation, _, optimal, group in sorted(rows, key=lambda row: row[:2]):
-            block = self._widest(view, group, optimal)
+            if not view.free(group.key):
+                continue
+            space = space or _space(view, group.key)
+            block = _widest(space, group, optimal)
             if block is not None:
+                space = None
                 reason = f"DoP {block.size} of {optimal}, starved {-starvation:.2f} s"
                 yield actions.Resize(group.request_id, block.gpus, reason)
 
@@ -97,29 +103,30 @@ class DditGreedy:
         return row.starvation_s
 
     @staticmethod
-    def _widest(view: ClusterView, group: GroupView, optimal: int) -> Block | None:
-        """The largest block around a group, up to `optimal`, whose other GPUs are free."""
-        here = Block.of(group.gpus)
-        if here is None:
-            return None
-        space = Space(view, group.key, view.config.slots_per_node, frozenset())
-        size = optimal
-        while size > here.size:
-            block = space.around(here, size)
-            if block is not None:
-                return block
-            size //= 2
-        return None
-
-    @staticmethod
     def _starts(view: ClusterView, dops: OptimalDops) -> Iterator[actions.Action]:
         """Lines 15 to 20: from `B` downwards, whatever is free."""
         while (request := first_in_line(view, Stage.DIT)) is not None:
             optimal = dops.of(request.request)
-            space = Space(view, request.key, view.config.slots_per_node, frozenset())
+            space = _space(view, request.key)
             block = space.block(min(optimal, space.largest))
             assert block is not None, request
             yield actions.Start(request.request_id, block.gpus, f"DoP {block.size} of {optimal}")
+
+
+def _space(view: ClusterView, key: StageKey) -> Space:
+    return Space(view, key, view.config.slots_per_node, frozenset())
+
+
+def _widest(space: Space, group: GroupView, optimal: int) -> Block | None:
+    """The largest block around a group, up to `optimal`, whose other GPUs are free."""
+    here = Block.of(group.gpus)
+    size = optimal
+    while here is not None and size > here.size:
+        block = space.around(here, size)
+        if block is not None:
+            return block
+        size //= 2
+    return None
 
 
 def _can_grow(group: GroupView) -> bool:

@@ -34,6 +34,7 @@ __all__ = [
     "GpusFreed",
     "InputsLost",
     "LoadStage",
+    "MembersLost",
     "PlanPublished",
     "Preempt",
     "Prefetch",
@@ -41,6 +42,8 @@ __all__ = [
     "ReleaseNode",
     "RequestAccepted",
     "Resize",
+    "ResizeRefused",
+    "RestartEngine",
     "ResultLost",
     "StageAborted",
     "StageDone",
@@ -58,9 +61,14 @@ __all__ = [
 # ------------------------------------------------------------------------------------ events
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAccepted:
-    """A validated request entered the system and must end exactly once."""
+    """A validated request entered the system and must end exactly once.
+
+    `dops` are the degrees of parallelism at which its engines can run it, rising; empty where
+    nothing limits them but what the cost model says.
+    """
 
     request: GenerationRequest
+    dops: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +153,30 @@ class GpusFreed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MembersLost:
+    """Members of a group hang or died, as the others found: they went on without them.
+
+    `gpus` is what they lost. Their engines can no longer be trusted and are made anew.
+    """
+
+    request_id: str
+    attempt: int
+    epoch: int
+    gpus: tuple[GpuId, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeRefused:
+    """A `Resize`, whose epoch this carries, will not be done; the group goes on as it is."""
+
+    request_id: str
+    attempt: int
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageDone:
     """A stage ran to its end; its group is free and its output lies at ``output.gpu``."""
 
@@ -224,6 +256,8 @@ Event = (
     | StageLoadFailed
     | StepDone
     | GpusFreed
+    | MembersLost
+    | ResizeRefused
     | StageDone
     | StageFailed
     | StageAborted
@@ -271,6 +305,9 @@ class Resize:
     `epoch` is the coming one: the first message that carries it confirms the change. An engine
     that has left the stage at its end ignores it; one that joins in vain is told by `Abort`.
     After a member was lost it orders the survivors to carry on from the last boundary.
+
+    `present` are the GPUs at work now, which are told too; `lost` those that died among them;
+    `request` is for those that join.
     """
 
     request_id: str
@@ -278,6 +315,9 @@ class Resize:
     epoch: int
     gpus: tuple[GpuId, ...]
     reason: str
+    present: tuple[GpuId, ...] = ()
+    lost: tuple[GpuId, ...] = ()
+    request: GenerationRequest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +404,14 @@ class DropStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartEngine:
+    """An engine hangs: end its process, so that another takes its place."""
+
+    gpu: GpuId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskNodes:
     """The placement policy wants this many machines in all."""
 
@@ -391,6 +439,7 @@ Command = (
     | Cancelled
     | LoadStage
     | DropStage
+    | RestartEngine
     | AskNodes
     | ReleaseNode
 )

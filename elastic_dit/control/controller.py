@@ -15,18 +15,20 @@ from elastic_dit.control.admission import Admission
 from elastic_dit.control.decisions import DecisionLog
 from elastic_dit.control.dispatch import DispatchPolicy, make_dispatch
 from elastic_dit.control.gpus import Gpu, GpuPool
-from elastic_dit.control.groups import Group, GroupTable
+from elastic_dit.control.group_reports import GroupReports
+from elastic_dit.control.groups import GroupTable
 from elastic_dit.control.invariants import check_invariants
 from elastic_dit.control.lifecycle import Lifecycle
 from elastic_dit.control.observe import take_snapshot
 from elastic_dit.control.orders import Orders
 from elastic_dit.control.planner import Planner, stage_name
 from elastic_dit.control.progress import ObservedTimes, progress_of
-from elastic_dit.control.requests import RequestRecord, RequestTable
+from elastic_dit.control.requests import RequestTable
 from elastic_dit.control.residency import Residency
 from elastic_dit.control.snapshot import ClusterSnapshot
+from elastic_dit.control.times import AllowedTimes
 from elastic_dit.control.view import ClusterView, StageTimes
-from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.request import GenerationRequest, StageKey
 from elastic_dit.state import Failure, PlacementPlan, Progress
 
 __all__ = ["Controller"]
@@ -44,10 +46,18 @@ class Controller:
         By default a fresh one of the name in `config`.
     times : StageTimes, optional
         What the policy is told that stages cost; by default what was observed here.
+    observed : ObservedTimes, optional
+        Where to keep that.
+
+    Attributes
+    ----------
+    allowed : AllowedTimes
+        Limits the degrees of parallelism; ``allowed.widest`` may be changed at any time.
 
     Examples
     --------
     >>> from elastic_dit.events import EngineJoined, RequestAccepted
+    >>> from elastic_dit.request import Stage
     >>> controller = Controller(ControlConfig())
     >>> request = GenerationRequest.parse(
     ...     request_id="r1", model="m", prompt="p", width=64, height=64, num_frames=1, fps=8,
@@ -67,16 +77,17 @@ class Controller:
         dispatch: DispatchPolicy | None = None,
         *,
         times: StageTimes | None = None,
+        observed: ObservedTimes | None = None,
     ) -> None:
         self.config = config
         self.dispatch = dispatch or make_dispatch(config.dispatch)
         self.decisions = DecisionLog(config.decisions_kept)
-        self.observed = ObservedTimes()
-        self._watches_steps = getattr(self.dispatch, "watches_steps", True)
+        self.observed = observed or ObservedTimes()
         self.pool = GpuPool(config.prefetch_depth)
         self.table = RequestTable(config.finished_kept, self.dispatch.order)
         self.groups = GroupTable(self.pool)
-        self.view = ClusterView(self.table, self.pool, self.groups, times or self.observed, config)
+        self.allowed = AllowedTimes(times or self.observed, self.table)
+        self.view = ClusterView(self.table, self.pool, self.groups, self.allowed, config)
         self._out: list[events.Command] = []
         emit = self._out.append
         self._admission = Admission(config, self.table)
@@ -92,7 +103,11 @@ class Controller:
             orders=self._orders,
             emit=emit,
         )
-        self._planner = Planner(self.dispatch, self.view, self.table, self._orders, self.decisions)
+        watches_steps = getattr(self.dispatch, "watches_steps", True)
+        self._reports = GroupReports(self.groups, self._life, self._orders, watches_steps)
+        self._planner = Planner(
+            self.dispatch, self.view, self.table, self._orders, self.decisions, self.allowed
+        )
         self._handlers: dict[type, _Handler] = {
             events.RequestAccepted: self._request_accepted,
             events.CancelRequested: self._cancel_requested,
@@ -101,13 +116,8 @@ class Controller:
             events.StageLoaded: self._stage_loaded,
             events.StageDropped: self._stage_dropped,
             events.StageLoadFailed: self._stage_load_failed,
-            events.StepDone: self._step_done,
-            events.GpusFreed: self._gpus_freed,
-            events.StageDone: self._stage_done,
-            events.StageFailed: self._stage_failed,
-            events.StageAborted: self._stage_aborted,
-            events.StagePreempted: self._stage_preempted,
-            events.InputsLost: self._inputs_lost,
+            events.MembersLost: self._members_lost,
+            **self._reports.handlers,
             events.ResultLost: self._result_lost,
             events.PlanPublished: self._plan_published,
             events.Tick: self._tick,
@@ -212,7 +222,7 @@ class Controller:
     def _request_accepted(self, event: events.RequestAccepted, now: float) -> bool:
         if self.table.get(event.request.request_id) is not None:
             return False
-        self._life.accept(event.request, now)
+        self._life.accept(event.request, event.dops, now)
         return True
 
     def _cancel_requested(self, event: events.CancelRequested, now: float) -> bool:
@@ -256,6 +266,14 @@ class Controller:
         self._lose_engine(event.gpu, event.reason, now)
         return True
 
+    def _members_lost(self, event: events.MembersLost, now: float) -> bool:
+        group = self.groups.find(event.request_id, event.attempt, event.epoch)
+        lost = group.held.intersection(event.gpus) if group is not None else ()
+        for gpu in sorted(lost):
+            self._lose_engine(gpu, event.reason, now)
+            self._out.append(events.RestartEngine(gpu=gpu, reason=event.reason))
+        return bool(lost)
+
     def _lose_engine(self, gpu: int, reason: str, now: float) -> None:
         self.decisions.add(now, "lost", self.pool[gpu].name, (gpu,), reason)
         self._life.engine_lost(gpu, reason, now)
@@ -292,86 +310,6 @@ class Controller:
         if not self._residency.publish(event.plan):
             return False
         self.decisions.add(now, "plan", f"epoch {event.plan.epoch}", (), event.plan.reason)
-        return True
-
-    # -------------------------------------------------------------------------------- groups
-    def _live_group(self, event: Any, now: float) -> tuple[Group | None, RequestRecord | None]:
-        """The group that sent a message, and the request it works for.
-
-        (None, None) for a stale message; (group, None) for a group that only winds down.
-        """
-        group = self.groups.find(event.request_id, event.attempt, event.epoch)
-        if group is None:
-            return None, None
-        record = self._life.owner(group)
-        if record is not None:
-            self._life.note_epoch(group, event.epoch, now)
-        return group, record
-
-    def _step_done(self, event: events.StepDone, now: float) -> bool:
-        group, record = self._live_group(event, now)
-        if group is None or record is None:
-            return False
-        changed = group.segment_at == now
-        if not self._life.step_done(record, group, event.step, now):
-            return changed
-        return self._orders.mark_ending(group) or changed or self._watches_steps
-
-    def _gpus_freed(self, event: events.GpusFreed, now: float) -> bool:
-        group, _ = self._live_group(event, now)
-        if group is None:
-            return False
-        self._life.free_members(group, event.gpus, now)
-        return True
-
-    def _stage_done(self, event: events.StageDone, now: float) -> bool:
-        group, record = self._live_group(event, now)
-        if group is None or record is None or event.stage is not group.stage:
-            self._life.discard(event.output)
-            return self._wound_down(group, record, now)
-        self._life.stage_done(record, group, event.output, event.seconds, now)
-        return True
-
-    def _stage_preempted(self, event: events.StagePreempted, now: float) -> bool:
-        group, record = self._live_group(event, now)
-        if group is None or record is None or group.stage is not Stage.DIT:
-            self._life.discard(event.snapshot)
-            return self._wound_down(group, record, now)
-        self._life.preempted(record, group, event.snapshot, now)
-        return True
-
-    def _stage_failed(self, event: events.StageFailed, now: float) -> bool:
-        group, record = self._live_group(event, now)
-        if group is None or record is None:
-            return self._wound_down(group, record, now)
-        self._life.stage_failed(record, group, event.failure, now)
-        return True
-
-    def _stage_aborted(self, event: events.StageAborted, now: float) -> bool:
-        group, record = self._live_group(event, now)
-        if group is None or record is None:
-            return self._wound_down(group, record, now)
-        failure = Failure(
-            error_type="StageAborted",
-            message="its engine gave it up unasked",
-            stage=group.stage,
-            retryable=True,
-        )
-        self._life.stage_failed(record, group, failure, now)
-        return True
-
-    def _inputs_lost(self, event: events.InputsLost, now: float) -> bool:
-        group, record = self._live_group(event, now)
-        if group is None or record is None:
-            return self._wound_down(group, record, now)
-        self._life.inputs_lost(record, group, event.message, now)
-        return True
-
-    def _wound_down(self, group: Group | None, record: RequestRecord | None, now: float) -> bool:
-        """Whatever an aborted group says last, its GPUs are free."""
-        if group is None or record is not None:
-            return False
-        self.groups.close(group, now)
         return True
 
     # -------------------------------------------------------------------------------- deciding

@@ -183,8 +183,18 @@ class GroupTable:
         group.target = ()
         group.broken = False
         group.segment_at = now
+        group.step_s = None  # the next step carries the change
         if group.state is GroupState.RESIZING:
             group.state = GroupState.RUNNING
+
+    def drop_target(self, group: Group, now: float) -> None:
+        """A resize will not be done; nobody waits any more to join."""
+        if group.target_epoch > group.epoch:
+            del self._by_fence[(group.request_id, group.attempt, group.target_epoch)]
+        group.target, group.target_epoch = (), 0
+        group.state = GroupState.RUNNING
+        if group.broken:
+            group.broken, group.segment_at = False, now
 
     def wind_down(self, group: Group) -> None:
         """The group has been told to stop: nothing useful will come of it."""

@@ -63,9 +63,9 @@ class Lifecycle:
     def __repr__(self) -> str:
         return f"<Lifecycle of {self._table!r}>"
 
-    def accept(self, request: GenerationRequest, now: float) -> None:
+    def accept(self, request: GenerationRequest, dops: tuple[int, ...], now: float) -> None:
         """Take a new request in."""
-        record = self._table.accept(request, now)
+        record = self._table.accept(request, now, dops)
         self._orders.changed[record.request_id] = None
 
     # ------------------------------------------------------------------------------- reports
@@ -236,21 +236,33 @@ class Lifecycle:
         for record in self._table.held_on(gpu):
             self._inputs_gone(record, gpu, reason, now)
         if group is not None and worked:
-            self._member_lost(group, _lost(group.stage, f"GPU {gpu}: {reason}"), now)
+            self._member_lost(group, gpu, _lost(group.stage, f"GPU {gpu}: {reason}"), now)
 
-    def _member_lost(self, group: Group, failure: Failure, now: float) -> None:
+    def resize_refused(self, group: Group, reason: str, now: float) -> None:
+        """A group stays as it is; those that were to join it are called off."""
+        joiners = self._groups.split_joiners(group)
+        if joiners is not None:
+            self._orders.abort(joiners, reason, now)
+        self._groups.drop_target(group, now)
+        if record := self.owner(group):
+            record.epoch = group.epoch
+            self._orders.note(now, "resize refused", record, group.gpus, reason)
+
+    def _member_lost(self, group: Group, gpu: GpuId, failure: Failure, now: float) -> None:
         record = self.owner(group)
         if record is None or group.state is GroupState.ABORTING:
             return
         if group.stage is Stage.DIT and group.gpus:
-            self._carry_on(record, group, failure, now)
+            self._carry_on(record, group, gpu, failure, now)
             return
         record.group = None
         if group.held:
             self._orders.abort(group, failure.message, now)
         self.retry(record, failure, now)
 
-    def _carry_on(self, record: RequestRecord, group: Group, failure: Failure, now: float) -> None:
+    def _carry_on(
+        self, record: RequestRecord, group: Group, lost: GpuId, failure: Failure, now: float
+    ) -> None:
         """Every member of a DiT group holds the whole state: the survivors go on."""
         record.failures.append(failure)
         if self._blame(record):
@@ -259,7 +271,8 @@ class Lifecycle:
             self.fail(record, failure, now)
             return
         survivors = largest_block(group.gpus)
-        self._orders.resize(record, survivors, f"carry on without the lost: {failure}", now)
+        reason = f"carry on without the lost: {failure}"
+        self._orders.resize(record, survivors, reason, now, lost=(lost,))
 
     def _inputs_gone(self, record: RequestRecord, gpu: GpuId, reason: str, now: float) -> None:
         """What a request had on a GPU is gone; if it waits to start from that, it goes back."""

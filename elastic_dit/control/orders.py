@@ -84,10 +84,16 @@ class Orders:
         self.note(now, "start", record, gpus, f"{key.stage}: {reason}")
 
     def resize(
-        self, record: RequestRecord, gpus: tuple[GpuId, ...], reason: str, now: float
+        self,
+        record: RequestRecord,
+        gpus: tuple[GpuId, ...],
+        reason: str,
+        now: float,
+        lost: tuple[GpuId, ...] = (),
     ) -> None:
         """Order another group for a running DiT stage."""
         assert record.group is not None, record
+        present = record.group.gpus
         record.epoch = self._groups.next_epoch()
         self._groups.retarget(record.group, gpus, record.epoch, now)
         self._emit(
@@ -97,6 +103,9 @@ class Orders:
                 epoch=record.epoch,
                 gpus=gpus,
                 reason=reason,
+                present=present,
+                lost=lost,
+                request=record.request,
             )
         )
         self.note(now, "resize", record, gpus, reason)

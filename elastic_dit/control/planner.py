@@ -8,6 +8,7 @@ from elastic_dit.control.dispatch import DispatchPolicy
 from elastic_dit.control.groups import GroupState
 from elastic_dit.control.orders import Orders
 from elastic_dit.control.requests import RequestRecord, RequestTable
+from elastic_dit.control.times import AllowedTimes
 from elastic_dit.control.view import ClusterView
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
@@ -35,12 +36,14 @@ class Planner:
         table: RequestTable,
         orders: Orders,
         log: DecisionLog,
+        allowed: AllowedTimes,
     ) -> None:
         self._dispatch = dispatch
         self._view = view
         self._table = table
         self._orders = orders
         self._log = log
+        self._allowed = allowed
         self.refused = 0
 
     def __repr__(self) -> str:
@@ -80,7 +83,7 @@ class Planner:
         gpus = tuple(sorted(set(action.gpus)))
         if not record.phase.is_waiting:
             return f"the request is {record.phase}"
-        problem = self._not_free(record.key, gpus)
+        problem = self._not_free(record.key, gpus) or self._too_wide(record, gpus)
         if problem is None:
             self._orders.start(record, gpus, action.reason, now)
         return problem
@@ -97,6 +100,7 @@ class Planner:
         if gpus == group.gpus:
             return "the group is as it shall be"
         problem = self._not_free(group.key, joiners) if joiners else None
+        problem = problem or self._too_wide(record, gpus)
         if problem is None:
             self._orders.resize(record, gpus, action.reason, now)
         return problem
@@ -114,6 +118,11 @@ class Planner:
             return f"GPU {action.gpu} has no slot to pull ahead"
         self._orders.prefetch(record, action.gpu, action.reason, now)
         return None
+
+    def _too_wide(self, record: RequestRecord, gpus: tuple[GpuId, ...]) -> str | None:
+        if self._allowed.allows(record.request, len(gpus)):
+            return None
+        return f"it cannot run on {len(gpus)} GPUs now"
 
     def _not_free(self, key: StageKey, gpus: tuple[GpuId, ...]) -> str | None:
         if not gpus:

@@ -27,6 +27,8 @@ class RequestRecord:
         Its place in the order of acceptance.
     accepted_at : float
         Seconds on the control plane's clock, as all times here.
+    dops : tuple of int
+        Degrees of parallelism at which its engines can run it; empty for no limit.
     phase : Phase
     attempt, epoch : int
         Fencing numbers of the newest command about it.
@@ -65,6 +67,7 @@ class RequestRecord:
     request: GenerationRequest
     sequence: int
     accepted_at: float
+    dops: tuple[int, ...] = ()
     phase: Phase = Phase.QUEUED
     attempt: int = 1
     epoch: int = 0

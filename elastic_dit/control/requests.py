@@ -72,9 +72,11 @@ class RequestTable:
         """A live or lately finished request."""
         return self._live.get(request_id) or self._finished.get(request_id)
 
-    def accept(self, request: GenerationRequest, now: float) -> RequestRecord:
+    def accept(
+        self, request: GenerationRequest, now: float, dops: tuple[int, ...] = ()
+    ) -> RequestRecord:
         """Take a new request in; it waits for the encoder."""
-        record = RequestRecord(request=request, sequence=self._accepted, accepted_at=now)
+        record = RequestRecord(request=request, sequence=self._accepted, accepted_at=now, dops=dops)
         self._accepted += 1
         self._live[record.request_id] = record
         self.wait_for(record, Stage.ENCODER, now)

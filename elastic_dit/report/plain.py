@@ -84,7 +84,7 @@ class PlainPipeline:
         self._family = family_of(folder)
         self._hints = ServingHints.of(folder, model.options, model.name)
         dtype = getattr(torch, model.dtype)
-        self._pipeline = DiffusionPipeline.from_pretrained(folder.path, torch_dtype=dtype)
+        self._pipeline = DiffusionPipeline.from_pretrained(folder.path, dtype=dtype)
         self._pipeline.set_progress_bar_config(disable=True)
 
     def __call__(self, request: GenerationRequest) -> Frames:

@@ -148,7 +148,11 @@ class Engine(Protocol):
         ...
 
     def count_tokens(self, model: str, text: str) -> int:
-        """Length of `text` in tokens of the model's own tokenizer, end mark included."""
+        """Length of `text` in tokens of the model's own tokenizer, end mark included.
+
+        The one method that may be called from another thread while a stage runs: a request is
+        admitted without waiting for one.
+        """
         ...
 
     def load(self, key: StageKey) -> float:

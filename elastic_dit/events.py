@@ -306,8 +306,8 @@ class Resize:
     that has left the stage at its end ignores it; one that joins in vain is told by `Abort`.
     After a member was lost it orders the survivors to carry on from the last boundary.
 
-    `present` are the GPUs at work now, which are told too; `lost` those that died among them;
-    `request` is for those that join.
+    `since` is the epoch of its `StartStage`; `present` are the GPUs at work now, which are told
+    too; `lost` those that died among them; `request` is for those that join.
     """
 
     request_id: str
@@ -315,6 +315,7 @@ class Resize:
     epoch: int
     gpus: tuple[GpuId, ...]
     reason: str
+    since: int = 0
     present: tuple[GpuId, ...] = ()
     lost: tuple[GpuId, ...] = ()
     request: GenerationRequest | None = None

@@ -60,6 +60,8 @@ class Group:
         Whether it lost a member and stands still until the rest is told to go on.
     inputs : tuple of ArtifactRef
         What it was started with.
+    first_epoch : int
+        The epoch it was started with.
     """
 
     request_id: str
@@ -79,6 +81,7 @@ class Group:
     target_epoch: int = 0
     broken: bool = False
     inputs: tuple[ArtifactRef, ...] = ()
+    first_epoch: int = 0
 
     def __repr__(self) -> str:
         gpus = ",".join(map(str, self.gpus))

@@ -93,7 +93,7 @@ class Orders:
     ) -> None:
         """Order another group for a running DiT stage."""
         assert record.group is not None, record
-        present = record.group.gpus
+        present, since = record.group.gpus, record.group.first_epoch
         record.epoch = self._groups.next_epoch()
         self._groups.retarget(record.group, gpus, record.epoch, now)
         self._emit(
@@ -103,6 +103,7 @@ class Orders:
                 epoch=record.epoch,
                 gpus=gpus,
                 reason=reason,
+                since=since,
                 present=present,
                 lost=lost,
                 request=record.request,

@@ -6,17 +6,16 @@ Its numbers depend on the request alone, step by step, so whatever a schedule do
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from elastic_dit.catalog import ModelCard, RequestDefaults
+from elastic_dit.engine.fake_group import FakeGroups, FakeMember
+from elastic_dit.engine.fake_pixels import begin_or_resume, decode, embed, fake_frames, step_on
+from elastic_dit.engine.group_context import End, GroupContext, GroupSeat, Outcome
 from elastic_dit.engine.protocol import (
     SNAPSHOT,
     Boundary,
@@ -28,6 +27,7 @@ from elastic_dit.engine.protocol import (
 )
 from elastic_dit.errors import ModelLoadError, UnknownModel
 from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.state import GpuId
 
 __all__ = [
     "FAKE_CARD",
@@ -42,8 +42,6 @@ __all__ = [
 
 ABORT_POLL_S = 0.005
 """How often a pretended computation looks whether it shall give up, seconds."""
-LATENT_CHANNELS = 4
-EMBED_WIDTH = 8
 MEMORY_BYTES = 2**30
 """Memory that a fake device claims to have."""
 STAGE_BYTES = 2**20
@@ -166,6 +164,8 @@ class FakeEngine:
         Real time by default.
     device : str
         What `info` calls the device.
+    groups : FakeGroups, optional
+        Where it meets others of this process; without, it runs every request alone.
 
     Notes
     -----
@@ -198,6 +198,7 @@ class FakeEngine:
         load_failures: Mapping[StageKey, str] | None = None,
         clock: Clock | None = None,
         device: str = "fake:0",
+        groups: FakeGroups | None = None,
     ) -> None:
         self._cards = {card.name: card for card in cards}
         self._seconds = seconds or FakeSeconds()
@@ -206,6 +207,7 @@ class FakeEngine:
         self._load_failures = dict(load_failures or {})
         self._clock = clock or RealClock()
         self._device = device
+        self._groups = groups
         self._resident: dict[StageKey, None] = {}
 
     def __repr__(self) -> str:
@@ -268,13 +270,48 @@ class FakeEngine:
         start = self._clock.now()
         if stage is Stage.ENCODER:
             self._compute(self._seconds.encoder, stage, request, context)
-            payload: dict[str, Any] = {"prompt_embeds": _embed(request)}
+            payload: dict[str, Any] = {"prompt_embeds": embed(request)}
         elif stage is Stage.DIT:
             payload = self._denoise(request, inputs or {}, context)
         else:
             self._compute(self._seconds.decoder, stage, request, context)
-            payload = {"frames": _decode(request, (inputs or {})["latents"])}
+            payload = {"frames": decode(request, (inputs or {})["latents"])}
         return StageOutput(payload=payload, seconds=self._clock.now() - start)
+
+    def allowed_dops(self, request: GenerationRequest, limit: int) -> tuple[int, ...]:
+        """Powers of two, where there is anybody to meet."""
+        self.card(request.model)
+        if self._groups is None:
+            return (1,)
+        return tuple(2**power for power in range(limit.bit_length()))
+
+    def run_in_group(
+        self,
+        request: GenerationRequest,
+        inputs: Payload | None,
+        context: GroupContext,
+        seat: GroupSeat,
+    ) -> Outcome:
+        """Pretend to be a member; a step takes the less time the more members there are."""
+
+        def step(state: Mapping[str, Any], members: int) -> Mapping[str, Any]:
+            seconds = self._seconds.step / members
+            self._compute(seconds, Stage.DIT, request, context, state["step"])
+            return step_on(request, state)
+
+        groups = self._groups or FakeGroups()
+        member = FakeMember(groups, seat, context, request.num_inference_steps, step)
+        if seat.ticket:
+            return member.join()
+        outcome = member.lead(begin_or_resume(request, inputs or {}))
+        if outcome.payload is None:
+            return outcome
+        finished = outcome.end is End.FINISHED
+        payload = {"latents": outcome.payload["latents"]} if finished else None
+        return replace(outcome, payload=payload or {SNAPSHOT: outcome.payload})
+
+    def member_lost(self, gpu: GpuId, cause: str) -> None:
+        """Nothing to give up: members ask their contexts."""
 
     def info(self) -> EngineInfo:
         """Made-up memory figures, true residency."""
@@ -293,11 +330,11 @@ class FakeEngine:
     def _denoise(
         self, request: GenerationRequest, inputs: Payload, context: StageContext
     ) -> dict[str, Any]:
-        state = dict(inputs.get(SNAPSHOT) or _begin(request, inputs["prompt_embeds"]))
+        state = begin_or_resume(request, inputs)
         total = request.num_inference_steps
         while state["step"] < total:
             self._compute(self._seconds.step, Stage.DIT, request, context, state["step"])
-            state = _step(request, state)
+            state = step_on(request, state)
             action = context.boundary(state["step"], total)
             if action is Boundary.ABORT:
                 raise StageStopped(action, step=state["step"])
@@ -310,7 +347,7 @@ class FakeEngine:
         seconds: float,
         stage: Stage,
         request: GenerationRequest,
-        context: StageContext,
+        context: StageContext | GroupContext,
         step: int = 0,
     ) -> None:
         self._clock.wait(seconds, context.aborted)
@@ -325,49 +362,3 @@ class FakeEngine:
             if due and (failure.times is None or self._failed[index] < failure.times):
                 self._failed[index] += 1
                 raise failure.error
-
-
-def fake_frames(request: GenerationRequest) -> NDArray[np.uint8]:
-    """Frames that a `FakeEngine` makes for `request`, computed without one.
-
-    Returns
-    -------
-    array of uint8, shape [num_frames, height, width, 3]
-    """
-    state = _begin(request, _embed(request))
-    for _ in range(request.num_inference_steps):
-        state = _step(request, state)
-    return _decode(request, state["latents"])
-
-
-def _rng(*parts: object) -> np.random.Generator:
-    digest = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=8).digest()
-    return np.random.default_rng(int.from_bytes(digest, "little"))
-
-
-def _embed(request: GenerationRequest) -> NDArray[np.float32]:
-    words = (*request.prompt.split(), request.negative_prompt)
-    rows = [_rng("word", word).standard_normal(EMBED_WIDTH, np.float32) for word in words]
-    return np.stack(rows)[None]
-
-
-def _begin(request: GenerationRequest, embeds: NDArray[np.float32]) -> dict[str, Any]:
-    side = [max(1, side // 16) for side in (request.height, request.width)]
-    shape = (1, LATENT_CHANNELS, request.num_frames, *side)
-    noise = _rng("noise", request.seed).standard_normal(shape, np.float32)
-    return {"step": 0, "latents": noise, "prompt_embeds": embeds}
-
-
-def _step(request: GenerationRequest, state: Mapping[str, Any]) -> dict[str, Any]:
-    step, latents, embeds = state["step"], state["latents"], state["prompt_embeds"]
-    drift = _rng("step", request.seed, step).standard_normal(LATENT_CHANNELS, np.float32)
-    drift += np.float32(request.guidance_scale) * embeds.mean()
-    latents = np.float32(0.5) * latents + drift[None, :, None, None, None]
-    return {"step": step + 1, "latents": latents, "prompt_embeds": embeds}
-
-
-def _decode(request: GenerationRequest, latents: NDArray[np.float32]) -> NDArray[np.uint8]:
-    small = np.moveaxis(latents[0, :3], 0, -1)  # [T, h, w, 3]
-    grey = np.clip(128 + 32 * small, 0, 255).astype(np.uint8)
-    tall = grey.repeat(-(-request.height // grey.shape[1]), axis=1)[:, : request.height]
-    return tall.repeat(-(-request.width // grey.shape[2]), axis=2)[:, :, : request.width]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -17,6 +17,7 @@ __all__ = [
     "End",
     "GroupContext",
     "GroupLimits",
+    "GroupSeat",
     "Outcome",
     "Regroup",
     "ScriptedContext",
@@ -34,8 +35,8 @@ class Regroup:
     ticket : str
         Names this order; those who shall join were given the same one.
     patience_s : float
-        How long the group may stand still for joiners that are not there yet, seconds. With 0
-        it goes on as it is, and regroups at the first boundary at which all are there.
+        How long in all the group may stand still for joiners that are not there yet, seconds.
+        After that it goes on as it is, and regroups at the first boundary at which all are there.
     """
 
     members: tuple[GpuId, ...]
@@ -116,11 +117,47 @@ class GroupLimits:
         A step is never given up before that.
     step_factor : float
         A step that takes this many times what the steps before make expect has a hung member.
+    collective_s : float
+        Longest wait of one exchange, and longest first step; longer than the longest step.
+    settle_s : float
+        After a failure: how long survivors wait for one another.
     """
 
     join_s: float = 120.0
     step_floor_s: float = 5.0
     step_factor: float = 4.0
+    collective_s: float = 60.0
+    settle_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSeat:
+    """A member's place in one run.
+
+    Attributes
+    ----------
+    gpu : int
+        This member.
+    run : str
+        Names one start of one request's denoising; the same at all members.
+    store : str
+        ``host:port`` of the store on which groups meet.
+    host : str
+        This machine's address for the other members.
+    ticket : str
+        The order by which it joins; empty for the member that begins the run.
+    max_dop : int
+        Largest group.
+    limits : GroupLimits
+    """
+
+    gpu: GpuId
+    run: str
+    store: str
+    host: str = "127.0.0.1"
+    ticket: str = ""
+    max_dop: int = 8
+    limits: GroupLimits = field(default_factory=GroupLimits)
 
 
 class GroupContext(Protocol):

@@ -241,6 +241,11 @@ class GroupTable:
     def __repr__(self) -> str:
         return f"<GroupTable of GPU {self.gpu}: {len(self._groups)} groups>"
 
+    @property
+    def store(self) -> Any:
+        """The client of the store."""
+        return self._store
+
     def epoch(self, members: Sequence[GpuId]) -> int:
         """Epoch that a group of `members` has now.
 

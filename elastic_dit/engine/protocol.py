@@ -1,6 +1,7 @@
 """The seam between the shells and what runs on a GPU: the `Engine` protocol.
 
-Everything here is synchronous and is called from one thread, the engine's own. `TorchEngine`
+Everything here is synchronous and is called from one thread, the engine's own, except what says
+otherwise. `TorchEngine`
 (`elastic_dit.engine.torch_engine`) is the real one; `FakeEngine` (`elastic_dit.engine.fake`) is
 its twin for tests and needs neither torch nor a model.
 """
@@ -10,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elastic_dit.catalog import ModelCard
 from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.state import GpuId
+
+if TYPE_CHECKING:
+    from elastic_dit.engine.group_context import GroupContext, GroupSeat, Outcome
 
 __all__ = [
     "SNAPSHOT",
@@ -195,6 +200,46 @@ class Engine(Protocol):
         Exception
             Whatever the model raises: the request fails, the engine stays.
         """
+        ...
+
+    def allowed_dops(self, request: GenerationRequest, limit: int) -> tuple[int, ...]:
+        """Degrees of parallelism up to `limit` at which `request` runs right, rising from 1.
+
+        May be called from any thread, as `count_tokens` may.
+        """
+        ...
+
+    def run_in_group(
+        self,
+        request: GenerationRequest,
+        inputs: Payload | None,
+        context: GroupContext,
+        seat: GroupSeat,
+    ) -> Outcome:
+        """Be one member of the group that denoises `request`, to this member's end.
+
+        Parameters
+        ----------
+        request : GenerationRequest
+        inputs : Payload or None
+            For the member that begins the run: the encoder's payload or a snapshot.
+        context : GroupContext
+            Asked at every step boundary by whoever is master then.
+        seat : GroupSeat
+
+        Raises
+        ------
+        GroupBroken
+            Where no survivor came to a result; another attempt may.
+        StageStopped
+            Where ``context.aborted()``.
+        Exception
+            Whatever the model raises; the other members are told.
+        """
+        ...
+
+    def member_lost(self, gpu: GpuId, cause: str) -> None:
+        """Give up every exchange with a GPU that is known to be dead; from any thread."""
         ...
 
     def info(self) -> EngineInfo:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from elastic_dit.catalog import ModelCard
 from elastic_dit.engine import devices
-from elastic_dit.engine.group_context import End, GroupContext, GroupLimits, Outcome
+from elastic_dit.engine.group_context import (
+    End,
+    GroupContext,
+    GroupLimits,
+    GroupSeat,
+    Outcome,
+)
+from elastic_dit.engine.group_store import connect
 from elastic_dit.engine.groups import GroupTable
+from elastic_dit.engine.known_model import KnownModel
 from elastic_dit.engine.ledger import Ledger
-from elastic_dit.engine.loading import load_tokenizer, quiet_libraries
+from elastic_dit.engine.loading import quiet_libraries
 from elastic_dit.engine.placement import to_device, to_host
 from elastic_dit.engine.protocol import (
     SNAPSHOT,
@@ -32,50 +39,15 @@ from elastic_dit.engine.sequence_parallel import SequenceParallel, undivided
 from elastic_dit.engine.session import Session
 from elastic_dit.engine.spmd import GroupMember
 from elastic_dit.engine.stage_runtime import StageRuntime
-from elastic_dit.errors import ConfigError, ModelLoadError, UnknownModel
-from elastic_dit.families import FamilySpec, ServingHints, family_of
-from elastic_dit.families.folder import ModelFolder
+from elastic_dit.errors import ModelLoadError, UnknownModel
 from elastic_dit.families.sequence import allowed_dops
 from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.state import GpuId
 
 __all__ = ["TorchEngine"]
 
 MAX_DOP = 8
 """Largest group where none is given: the GPUs of one machine."""
-
-
-@dataclass(frozen=True)
-class _Model:
-    """What is known of a configured model before any weights are loaded."""
-
-    source: ModelSource
-    folder: ModelFolder
-    family: FamilySpec
-    hints: ServingHints
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, source: ModelSource) -> _Model:
-        folder = ModelFolder.open(source.path)
-        family = family_of(folder)
-        hints = ServingHints.of(folder, source.options, source.name)
-        return cls(source, folder, family, hints, _float_dtype(source))
-
-    @cached_property
-    def card(self) -> ModelCard:
-        return self.family.card(self.source.name, self.folder, self.hints)
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        return load_tokenizer(self.folder, self.family.tokenizer)
-
-
-def _float_dtype(source: ModelSource) -> torch.dtype:
-    dtype = getattr(torch, source.dtype, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        field, allowed = f"models.{source.name}.dtype", "a floating point type such as bfloat16"
-        raise ConfigError(field, source.dtype, allowed)
-    return dtype
 
 
 class TorchEngine:
@@ -103,10 +75,12 @@ class TorchEngine:
 
     def __init__(self, sources: Sequence[ModelSource], device: str, cpu_threads: int = 1) -> None:
         quiet_libraries()
-        self._models = {source.name: _Model.of(source) for source in sources}
+        self._models = {source.name: KnownModel.of(source) for source in sources}
         self._device = torch.device(device)
         self._cpu_threads = cpu_threads
         self._resident: dict[StageKey, StageRuntime] = {}
+        self._store = ""
+        self._table: GroupTable | None = None
         devices.prepare(self._device, cpu_threads)
         if self._device.type == "cpu":
             devices.keep_freed_memory()
@@ -261,6 +235,31 @@ class TorchEngine:
 
         return devices.freeing_memory(self._device, compute)
 
+    def run_in_group(
+        self,
+        request: GenerationRequest,
+        inputs: Payload | None,
+        context: GroupContext,
+        seat: GroupSeat,
+    ) -> Outcome:
+        """As `run_member`, with the groups and the record that are met at ``seat.store``."""
+        table = self._table_of(seat)
+        return self.run_member(
+            request,
+            inputs,
+            context,
+            table=table,
+            ledger=Ledger(table.store, seat.run, seat.gpu, settle_s=seat.limits.settle_s),
+            ticket=seat.ticket,
+            limits=seat.limits,
+            max_dop=seat.max_dop,
+        )
+
+    def member_lost(self, gpu: GpuId, cause: str) -> None:
+        """Give up all groups with a GPU that is known to be dead; from any thread."""
+        if self._table is not None:
+            self._table.abort_with(gpu, cause)
+
     def session(self, request: GenerationRequest) -> Session:
         """A session on the resident DiT stage, for callers that step themselves."""
         return self._resident[StageKey(request.model, Stage.DIT)].session(request)
@@ -300,14 +299,32 @@ class TorchEngine:
 
     def close(self) -> None:
         """Free everything."""
+        if self._table is not None:
+            self._table.close()
         for key in tuple(self._resident):
             self.drop(key)
 
-    def _model(self, name: str) -> _Model:
+    def _model(self, name: str) -> KnownModel:
         try:
             return self._models[name]
         except KeyError:
             raise UnknownModel("model", name, f"one of {', '.join(self._models)}") from None
+
+    def _table_of(self, seat: GroupSeat) -> GroupTable:
+        """Groups of this GPU, made anew when the store or the GPU's number is another."""
+        table = self._table
+        if table is None or (self._store, table.gpu) != (seat.store, seat.gpu):
+            if table is not None:
+                table.close()
+            self._table = table = GroupTable(
+                connect(seat.store),
+                seat.gpu,
+                device=self._device,
+                host=seat.host,
+                timeout_s=seat.limits.collective_s,
+            )
+            self._store = seat.store
+        return table
 
     def _denoise(
         self,

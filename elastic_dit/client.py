@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Coroutine, Generator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,15 +12,16 @@ from weakref import WeakKeyDictionary
 
 import dask
 import distributed
+import numpy as np
 
 from elastic_dit.catalog import ModelCard
 from elastic_dit.cluster.bootstrap import install_control
 from elastic_dit.cluster.listener import Listener, call_control
 from elastic_dit.cluster.reports import read_report
 from elastic_dit.config import Config
-from elastic_dit.errors import ConfigError, SchedulerUnreachable
+from elastic_dit.errors import ConfigError, InvalidRequest, SchedulerUnreachable
 from elastic_dit.future import GenerationFuture
-from elastic_dit.request import GenerationRequest, new_request_id
+from elastic_dit.request import MAX_SEED, GenerationRequest, new_request_id
 
 __all__ = ["Client"]
 
@@ -90,7 +91,7 @@ class Client:
 
     def _open(self, target: Any, security: Any, asynchronous: bool) -> distributed.Client:
         try:
-            return distributed.Client(
+            return _DaskClient(
                 target,
                 security=security,
                 asynchronous=asynchronous,
@@ -265,8 +266,9 @@ class Client:
         return future
 
     async def _submit(self, submissions: list[dict[str, Any]]) -> list[GenerationFuture]:
-        for options in submissions:
-            options.setdefault("request_id", new_request_id())
+        submissions = [
+            _portable({"request_id": new_request_id(), **options}) for options in submissions
+        ]
         # Before the submission, so that an early end finds its future here.
         futures = [
             GenerationFuture(options["request_id"], self._dask, self._listener)
@@ -314,6 +316,19 @@ class Client:
         )
 
 
+class _DaskClient(distributed.Client):  # type: ignore[misc]
+    """A Dask client of which a failed start leaves nothing: Dask keeps its event loop's thread."""
+
+    def start(self, **kwargs: Any) -> None:
+        try:
+            super().start(**kwargs)
+        except BaseException:
+            self.close()
+            if not self.asynchronous:
+                self._loop_runner.stop()
+            raise
+
+
 _listeners: WeakKeyDictionary[distributed.Client, Listener] = WeakKeyDictionary()
 
 
@@ -322,6 +337,26 @@ def _listener_of(dask: distributed.Client) -> Listener:
     if dask not in _listeners:
         _listeners[dask] = Listener(dask)
     return _listeners[dask]
+
+
+def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as Dask's messages can carry them: NumPy's numbers as Python's, none too large.
+
+    Whether they make sense is checked where the model is known.
+
+    Raises
+    ------
+    InvalidRequest
+        Where a whole number needs more than 64 bits.
+    """
+    portable = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in options.items()
+    }
+    for name, value in portable.items():
+        if isinstance(value, int) and abs(value) > MAX_SEED:
+            raise InvalidRequest(name, value, f"a whole number of at most {MAX_SEED}")
+    return portable
 
 
 def _address_in(scheduler_file: Path) -> str:

@@ -11,10 +11,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from elastic_dit.errors import InvalidRequest
 
-__all__ = ["GenerationRequest", "Stage", "StageKey", "new_request_id"]
+__all__ = ["MAX_SEED", "GenerationRequest", "Stage", "StageKey", "new_request_id"]
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,64}$")
 MAX_SEED = 2**63 - 1
+"""Largest seed: what a torch generator takes and a 64-bit message carries."""
 
 
 class Stage(StrEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from concurrent.futures import CancelledError
 from contextlib import AsyncExitStack
@@ -257,6 +258,8 @@ BAD = [
     ({"num_inference_steps": 0}, "num_inference_steps = 0: must be"),
     ({"num_inference_steps": 10**6}, "num_inference_steps = 1000000: must be from 1 to 100"),
     ({"seed": -1}, "seed = -1: must be"),
+    ({"seed": 2**64}, "seed = 18446744073709551616: must be a whole number of at most"),
+    ({"width": -(2**70)}, "width = -1180591620717411303424: must be"),
     ({"guidance_scale": float("nan")}, "guidance_scale = nan: must be a finite number"),
     ({"guidance_scale": "much"}, "guidance_scale = 'much': must be"),
     ({"prompt": ""}, "prompt = '': must be a text that is not empty"),
@@ -424,6 +427,25 @@ async def test_a_wrong_address_is_unreachable_within_the_limit():
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:notaport"):
         with pytest.raises(SchedulerUnreachable, match="no Dask scheduler answers at"):
             await elastic_dit.Client(address, config=config, asynchronous=True)
+
+
+def test_a_failed_connection_leaves_nothing_half_open():
+    threads = set(threading.enumerate())
+    config = Config.parse({"client": {"connect_timeout_s": 0.5}})
+    with pytest.raises(SchedulerUnreachable):
+        elastic_dit.Client("tcp://127.0.0.1:9", config=config)
+    started = [thread for thread in threading.enumerate() if thread not in threads]
+    for thread in started:
+        thread.join(timeout=5)
+    assert not any(thread.is_alive() for thread in started)
+
+
+@gen_test()
+async def test_numbers_of_numpy_are_numbers():
+    async with serving() as cluster, connect(cluster) as client:
+        future = await client.submit("a circle", width=np.int64(48), guidance_scale=np.float32(2))
+        assert (future.request.width, future.request.guidance_scale) == (48, 2.0)
+        await future
 
 
 @gen_test(config={"distributed.comm.timeouts.connect": "1s"})

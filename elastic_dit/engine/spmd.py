@@ -96,6 +96,7 @@ class GroupMember:
         self._saved: Snapshot | None = None
         self._has_state = False
         self._waiting: Regroup | None = None
+        self._patient_until = 0.0
         self._stop = Boundary.CONTINUE
         self._work_s = 0.0
         """Seconds of the longest step so far times its degree."""
@@ -216,12 +217,21 @@ class GroupMember:
         self._withdraw()
         present = set(self._generation.members)
         if not present & set(order.members):
-            self._context.refused(order, "no present member is among the new ones")
+            self._refuse(order, "no present member is among the new ones")
+        elif dead := sorted(self._context.lost() & set(order.members)):
+            self._context.refused(order, f"GPU {dead[0]} is dead")
         elif len(order.members) not in self._dops:
             allowed = ", ".join(map(str, self._dops))
-            self._context.refused(order, f"degrees of parallelism allowed: {allowed}")
+            self._refuse(order, f"degrees of parallelism allowed: {allowed}")
         elif tuple(sorted(order.members)) != self._generation.members:
             self._waiting = order
+            patience_s = min(order.patience_s, self._table.timeout_s / 2)
+            self._patient_until = time.monotonic() + patience_s
+
+    def _refuse(self, order: Regroup, reason: str) -> None:
+        with suppress(GroupBroken):  # without a store they give up by themselves
+            self._ledger.withdraw(order.ticket, self._joiners(order))
+        self._context.refused(order, reason)
 
     def _regroup_if_ready(self) -> tuple[_Action, int]:
         number = self._generation.number
@@ -229,14 +239,14 @@ class GroupMember:
         if order is None:
             return _Action.CONTINUE, number
         joiners = self._joiners(order)
-        patience_s = min(order.patience_s, self._table.timeout_s / 2)
+        patience_s = max(0.0, self._patient_until - time.monotonic())
         try:
             if joiners and not self._ledger.all_knocked(order.ticket, joiners, patience_s):
                 return _Action.CONTINUE, number
             self._ledger.propose(self._ordered(order, bool(joiners)))
         except GroupBroken as error:  # of the store: the present group needs none
             self._waiting = None
-            self._context.refused(order, error.cause)
+            self._refuse(order, error.cause)
             return _Action.CONTINUE, number
         with suppress(GroupBroken):  # they do not come then, and their group breaks
             self._ledger.admit(order.ticket, joiners, number + 1)
@@ -262,7 +272,7 @@ class GroupMember:
         """Send away the joiners of an order that will not be carried out."""
         if self._waiting is not None:
             order, self._waiting = self._waiting, None
-            with suppress(GroupBroken):  # without a store they give up by themselves
+            with suppress(GroupBroken):
                 self._ledger.withdraw(order.ticket, self._joiners(order))
 
     # ------------------------------------------------------------------ generations

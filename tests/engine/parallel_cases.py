@@ -148,6 +148,8 @@ class Part:
         Step in the midst of which it gets `signal`, raises, or waits for the test's word.
     tell_knock : bool
         Whether to tell the test once it waits to be admitted.
+    lost : int
+        GPU that its shell knows to be dead.
     snapshot : payload
         State from which the member that begins goes on.
     """
@@ -160,6 +162,7 @@ class Part:
     raise_at: int = -1
     hold_at: int = -1
     tell_knock: bool = False
+    lost: int = -1
     snapshot: Any = None
     timeout_s: float = TIMEOUT_S
     settle_s: float = 0.5
@@ -178,6 +181,7 @@ def take_part(
     engine = engine_of(request.model)
     session = engine.session(request)
     context = ScriptedContext(part.orders)
+    context.lose(part.lost)
     member = GroupMember(
         session,
         engine.parallel(request.model),
@@ -209,6 +213,8 @@ def take_part(
         "latents": latents_of(payload),
         "steps_run": begun,
         "redo_s": _longest(session.begun_at, begun),
+        "longest_s": max(_gaps(session.begun_at), default=0.0),
+        "waits": sum(gap >= 0.9 for gap in _gaps(session.begun_at)),
         "refusals": context.refusals,
         "changes": [
             {"members": list(c.members), "step": c.step, "lost": list(c.lost)}
@@ -221,6 +227,10 @@ def _longest(times: list[float], steps: list[int]) -> float:
     """Seconds from the beginning of a step to its being done again."""
     again = [t for t, a, b in zip(pairwise(times), steps, steps[1:], strict=False) if a == b]
     return max((later - earlier for earlier, later in again), default=0.0)
+
+
+def _gaps(times: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def _watched(session: Any, engine: TorchEngine, model: str, part: Part) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -230,6 +231,18 @@ def test_a_group_goes_on_until_its_joiners_are_there() -> None:
     assert results[1]["steps_run"] == [5]
 
 
+def test_patience_with_a_joiner_is_spent_once() -> None:
+    reference("wan")
+    script = {1: Regroup(members=(0, 1), ticket="nobody", patience_s=1.0)}
+    started = time.monotonic()
+    with members() as group:
+        result = group.start(take_part, 0, Part("wan", script)).result()
+    assert error_of(result, "wan") == 0.0
+    assert result["changes"] == []
+    assert 1.0 <= result["longest_s"] <= time.monotonic() - started
+    assert result["waits"] == 1
+
+
 def test_joiners_of_a_replaced_order_are_sent_away() -> None:
     reference("wan")
     script = {
@@ -250,13 +263,15 @@ def test_orders_that_would_be_wrong_are_refused_with_a_reason() -> None:
     script = {
         1: Regroup(members=(0, 1, 2), ticket="three"),
         2: Regroup(members=(1, 2), ticket="none of ours"),
+        3: Regroup(members=(0, 3), ticket="one is dead"),
     }
     with members() as group:
-        result = group.start(take_part, 0, Part("wan", script)).result()
+        result = group.start(take_part, 0, Part("wan", script, lost=3)).result()
     assert error_of(result, "wan") == 0.0
     assert result["refusals"] == [
         "degrees of parallelism allowed: 1, 2, 4",
         "no present member is among the new ones",
+        "GPU 3 is dead",
     ]
 
 

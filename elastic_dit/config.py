@@ -56,6 +56,9 @@ class EngineConfig(_Section):
     """Torch threads of an engine that runs on a CPU."""
     preload: bool = True
     """On CPUs, start engines from a fork server that has imported torch and diffusers once."""
+    group_timeout_s: Seconds = 60.0
+    """Longest first step of a group; a longer one has a member that hangs. Later steps are judged
+    by those before them."""
 
 
 class StageRatio(_Section):

@@ -306,8 +306,8 @@ class Resize:
     that has left the stage at its end ignores it; one that joins in vain is told by `Abort`.
     After a member was lost it orders the survivors to carry on from the last boundary.
 
-    `since` is the epoch of its `StartStage`; `present` are the GPUs at work now, which are told
-    too; `lost` those that died among them; `request` is for those that join.
+    `since` is the epoch of its `StartStage`; `present` are the GPUs that it holds now, which are
+    told too; `lost` those that died among them; `request` is for those that join.
     """
 
     request_id: str

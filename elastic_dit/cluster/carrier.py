@@ -8,6 +8,7 @@ from typing import Any
 from elastic_dit.cluster import futures
 from elastic_dit.cluster.directory import Directory
 from elastic_dit.cluster.messages import COMMAND_OP, encode
+from elastic_dit.cluster.restarts import Restarts
 from elastic_dit.errors import GenerationFailed
 from elastic_dit.events import (
     Abort,
@@ -23,6 +24,7 @@ from elastic_dit.events import (
     Release,
     ReleaseNode,
     Resize,
+    RestartEngine,
     StartStage,
 )
 from elastic_dit.state import ArtifactRef, GpuId
@@ -44,6 +46,10 @@ class CommandCarrier:
         Machines that the placement policy wants in all, for whoever can get them.
     nodes_released : list of str
         Machines that are drained and may be given back.
+    store : str
+        ``host:port`` of the store on which groups meet; empty where none can form.
+    restarts : Restarts
+        Of engines that hang.
     """
 
     def __init__(self, scheduler: Any, directory: Directory) -> None:
@@ -51,6 +57,8 @@ class CommandCarrier:
         self._directory = directory
         self.nodes_wanted: int | None = None
         self.nodes_released: list[str] = []
+        self.store = ""
+        self.restarts = Restarts(scheduler)
 
     def __repr__(self) -> str:
         return f"<CommandCarrier to {len(self._directory)} engines>"
@@ -68,6 +76,8 @@ class CommandCarrier:
                 self.nodes_wanted = command.count
             case ReleaseNode():
                 self.nodes_released.append(command.node)
+            case RestartEngine():
+                self._restart(command)
             case _:
                 self._tell_engines(command)
 
@@ -90,6 +100,14 @@ class CommandCarrier:
         # From here on the value lives as a Dask result; the engine's own copy may go.
         self._tell_engines(Release(artifact=result))
 
+    def _restart(self, command: RestartEngine) -> None:
+        """Strike an engine at once; end its process unless it turns out to be dead anyway."""
+        address = self._directory.address(command.gpu)
+        if address is not None:
+            logger.warning("GPU %d at %s: %s", command.gpu, address, command.reason)
+            self._directory.leave(address)
+            self.restarts.begin(address)
+
     def _tell_engines(self, command: Command) -> None:
         addresses = {
             gpu: address
@@ -100,6 +118,7 @@ class CommandCarrier:
             "op": COMMAND_OP,
             "command": encode(command),
             "addresses": {str(gpu): address for gpu, address in addresses.items()},
+            "store": self.store,
         }
         for gpu in recipients(command):
             if gpu in addresses:  # else it has just left, which the controller hears or has heard
@@ -114,7 +133,9 @@ def recipients(command: Command) -> tuple[GpuId, ...]:
     (3,)
     """
     match command:
-        case StartStage() | Resize() | Preempt() | Abort():
+        case Resize():
+            return tuple(sorted({*command.gpus, *command.present}))
+        case StartStage() | Preempt() | Abort():
             return command.gpus
         case Prefetch() | LoadStage() | DropStage():
             return (command.gpu,)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from distributed.comm import get_address_host
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
@@ -19,12 +20,13 @@ from elastic_dit.cluster import futures
 from elastic_dit.cluster.custody import Custody, lost_keys
 from elastic_dit.cluster.desk import RequestDesk
 from elastic_dit.cluster.directory import Hello, Member
-from elastic_dit.cluster.messages import EVENT_OP, HELLO_OP, WELCOME_OP, decode_event
+from elastic_dit.cluster.messages import EVENT_OP, FENCE_OP, HELLO_OP, WELCOME_OP, decode_event
 from elastic_dit.cluster.planning import Planning
 from elastic_dit.cluster.reactor import Reactor
 from elastic_dit.cluster.reports import topic_of
 from elastic_dit.cluster.retirement import announces_retirement, release_actors
 from elastic_dit.cluster.status import status_of
+from elastic_dit.cluster.store_host import StoreHost
 from elastic_dit.config import Config
 from elastic_dit.errors import ElasticDitError
 from elastic_dit.events import EngineLost
@@ -76,6 +78,8 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.desk = RequestDesk(self.reactor)
         self.planning = Planning(self.reactor)
         self.custody = Custody(self.reactor)
+        self._store = StoreHost(get_address_host(scheduler.address), self._meet_at)
+        self._open_store()
         scheduler.handlers.update(
             elastic_dit_submit=self.desk.submit,
             elastic_dit_cancel=self.desk.cancel,
@@ -87,7 +91,9 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
             elastic_dit_publish_plan=self.planning.publish,
             elastic_dit_lease=self.planning.lease,
         )
-        scheduler.stream_handlers.update({HELLO_OP: self.hello, EVENT_OP: self.event})
+        scheduler.stream_handlers.update(
+            {HELLO_OP: self.hello, EVENT_OP: self.event, FENCE_OP: self.desk.fences.passed}
+        )
         self._ticking = PeriodicCallback(self._tick, self._config.control.tick_s * 1000)
         self._ticking.start()
 
@@ -95,6 +101,8 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Stop ticking."""
         self._ticking.stop()
         self.planning.close()
+        await self._store.close()
+        await self.reactor.carrier.restarts.close()
 
     # -- calls
     async def status(self) -> dict[str, Any]:
@@ -124,6 +132,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
             return {"adopted": False}
         self.reactor.configure(wanted)
         self.planning.configure()
+        self._open_store()
         self._provisional = False
         self._ticking.callback_time = wanted.control.tick_s * 1000
         return {"adopted": True}
@@ -167,6 +176,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
     def remove_client(self, scheduler: Any, client: str) -> None:
         """A client left; Dask has dropped its keys already."""
         futures.forget_topic(scheduler, topic_of(client), client)
+        self.desk.fences.forget(client)
 
     def transition(self, key: Any, _start: str, finish: str, *_: Any, **__: Any) -> None:
         """A key changed state; one that is forgotten may be a request's."""
@@ -182,6 +192,15 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
             release_actors(self._scheduler, topic)
 
     # -- within
+    def _open_store(self) -> None:
+        if self.reactor.uses_groups:
+            self._store.open()
+        self.reactor.meet_at(self._store.address)
+
+    def _meet_at(self, address: str) -> None:
+        self.reactor.meet_at(address)
+        self.reactor.tick()
+
     def _tick(self) -> None:
         self.reactor.tick()
         self.planning.tick()

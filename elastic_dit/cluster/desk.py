@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from elastic_dit.cluster import futures
+from elastic_dit.cluster.fences import Fences
 from elastic_dit.cluster.intake import Intake
 from elastic_dit.cluster.reactor import Reactor
 from elastic_dit.cluster.refusals import refusals_as_data
@@ -18,8 +19,8 @@ from elastic_dit.request import GenerationRequest
 
 __all__ = ["RequestDesk"]
 
-_COUNT_TIMEOUT_S = 10.0
-"""Longest wait for one engine to count a prompt's tokens; then another one is asked."""
+_ASK_TIMEOUT_S = 10.0
+"""Longest wait for one engine's answer about a request; then another one is asked."""
 
 
 class RequestDesk:
@@ -28,10 +29,15 @@ class RequestDesk:
     Parameters
     ----------
     reactor : Reactor
+
+    Attributes
+    ----------
+    fences : Fences
     """
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
+        self.fences = Fences()
         self._intake = Intake(reactor.cards, self._count_tokens)
 
     def __repr__(self) -> str:
@@ -44,6 +50,7 @@ class RequestDesk:
         client: str,
         ready_timeout_s: float,
         answer_timeout_s: float,
+        fence: str | None = None,
     ) -> dict[str, Any]:
         """Take requests in, all of them or none.
 
@@ -57,6 +64,8 @@ class RequestDesk:
             Longest wait for the first engine, seconds.
         answer_timeout_s : float
             Bound of the whole, seconds: what is not accepted by then never is.
+        fence : str, optional
+            Mark in the client's stream that must have passed before.
 
         Returns
         -------
@@ -65,15 +74,18 @@ class RequestDesk:
         """
         try:
             async with asyncio.timeout(answer_timeout_s):
+                if fence is not None:
+                    await self.fences.wait(client, fence)
                 requests = await self._check(submissions, ready_timeout_s)
+                dops = await asyncio.gather(*map(self._allowed_dops, requests))
         except TimeoutError:
             raise NotReady(f"no engine answered within {answer_timeout_s:g} s") from None
         if client not in self._reactor.scheduler.clients:
             raise ClusterError(f"client {client} left while its request was checked")
         taken: list[GenerationRequest] = []
         try:
-            for options, request in zip(submissions, requests, strict=True):
-                taken.append(self._take(options, request, client))
+            for options, request, allowed in zip(submissions, requests, dops, strict=True):
+                taken.append(self._take(options, request, allowed, client))
         except ElasticDitError:
             for request in taken:
                 await self.cancel(request.request_id, client, "its batch was refused")
@@ -126,7 +138,11 @@ class RequestDesk:
         return [outcome for outcome in outcomes if isinstance(outcome, GenerationRequest)]
 
     def _take(
-        self, options: Mapping[str, Any], request: GenerationRequest, client: str
+        self,
+        options: Mapping[str, Any],
+        request: GenerationRequest,
+        dops: tuple[int, ...],
+        client: str,
     ) -> GenerationRequest:
         """Let one request in, or join the client to the one that is here."""
         controller, scheduler = self._reactor.controller, self._reactor.scheduler
@@ -143,7 +159,7 @@ class RequestDesk:
         futures.expect(scheduler, key, client)
         scheduler.subscribe_topic(topic_of(client), client)
         if is_new:
-            self._reactor.observe(RequestAccepted(request=request))
+            self._reactor.observe(RequestAccepted(request=request, dops=dops))
         return request
 
     def _is_spent(self, known: RequestRecord | None) -> bool:
@@ -167,16 +183,35 @@ class RequestDesk:
             await self._reactor.cards.next_engine()
         return tokens
 
+    async def _allowed_dops(self, request: GenerationRequest) -> tuple[int, ...]:
+        """Degrees of parallelism at which the model's engines can run a request."""
+        if not self._reactor.uses_groups:
+            return (1,)
+        answer = await self._ask(
+            request.model,
+            lambda engine: engine.elastic_dit_allowed_dops(
+                request=request.model_dump(mode="json"),
+                limit=self._reactor.config.control.slots_per_node,
+            ),
+        )
+        return tuple(answer) if isinstance(answer, list | tuple) else (1,)
+
     async def _count_now(self, model: str, text: str) -> int | None:
+        answer = await self._ask(
+            model, lambda engine: engine.elastic_dit_count_tokens(model=model, text=text)
+        )
+        return answer if isinstance(answer, int) else None
+
+    async def _ask(self, model: str, question: Callable[[Any], Awaitable[Any]]) -> Any:
+        """What the first engine of a model that can answers; None where none can."""
         for member in self._reactor.directory.members:
             if model not in {card.name for card in member.hello.models}:
                 continue
             try:
-                async with asyncio.timeout(_COUNT_TIMEOUT_S):
-                    engine = self._reactor.scheduler.rpc(member.address)
-                    answer = await engine.elastic_dit_count_tokens(model=model, text=text)
+                async with asyncio.timeout(_ASK_TIMEOUT_S):
+                    answer = await question(self._reactor.scheduler.rpc(member.address))
             except (OSError, TimeoutError):
                 continue
-            if isinstance(answer, int):
+            if isinstance(answer, int | list | tuple):
                 return answer
         return None

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from elastic_dit.catalog import ModelCard
 from elastic_dit.cluster.job_queue import JobQueue
 from elastic_dit.engine.protocol import Engine, EngineInfo
+from elastic_dit.request import GenerationRequest
 from elastic_dit.state import GpuId
 
 __all__ = ["CLOSE_TIMEOUT_S", "EngineHost"]
@@ -27,7 +28,7 @@ class EngineHost:
     ----------
     make_engine : callable
         Makes the engine; called in the engine's own thread, like all of its methods but
-        `count_tokens`, which must not wait for a stage to end.
+        `count_tokens`, `allowed_dops` and `member_lost`, which must not wait for a stage to end.
 
     Attributes
     ----------
@@ -122,6 +123,15 @@ class EngineHost:
         """See `Engine.count_tokens`."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.aside, self.engine.count_tokens, model, text)
+
+    async def allowed_dops(self, request: GenerationRequest, limit: int) -> tuple[int, ...]:
+        """See `Engine.allowed_dops`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.aside, self.engine.allowed_dops, request, limit)
+
+    def member_lost(self, gpu: GpuId, cause: str) -> None:
+        """See `Engine.member_lost`; in the background."""
+        self.aside.submit(self.engine.member_lost, gpu, cause)
 
     def describe(self) -> dict[str, Any]:
         """What it is and holds, as plain data."""

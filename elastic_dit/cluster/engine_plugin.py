@@ -29,7 +29,7 @@ from elastic_dit.config import Config
 from elastic_dit.engine.protocol import Engine
 from elastic_dit.errors import ArtifactGone, ElasticDitError
 from elastic_dit.events import Event
-from elastic_dit.request import Stage
+from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.state import ArtifactRef
 
 __all__ = ["HELLO_INTERVAL_S", "EngineMaker", "EnginePlugin", "WorkerChannel"]
@@ -103,6 +103,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         worker.stream_handlers[WELCOME_OP] = self._welcome
         worker.handlers["elastic_dit_fetch"] = self.fetch
         worker.handlers["elastic_dit_count_tokens"] = self.count_tokens
+        worker.handlers["elastic_dit_allowed_dops"] = self.allowed_dops
         worker.handlers["elastic_dit_inspect"] = self.inspect
         await self.runner.open()
         self._greeting = asyncio.create_task(self._greet())
@@ -117,7 +118,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         for operation in (COMMAND_OP, WELCOME_OP):
             # Not removed: what is on its way would end the stream with a traceback.
             worker.stream_handlers[operation] = _ignore
-        for operation in ("fetch", "count_tokens", "inspect"):
+        for operation in ("fetch", "count_tokens", "allowed_dops", "inspect"):
             worker.handlers.pop(f"elastic_dit_{operation}", None)
         await self.runner.close()
 
@@ -145,6 +146,17 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         """
         return await self.runner.host.count_tokens(model, text)
 
+    async def allowed_dops(self, request: dict[str, Any], limit: int) -> list[int]:
+        """Degrees of parallelism up to `limit` at which a request runs right.
+
+        Raises
+        ------
+        ElasticDitError
+            Where the request is none of ours; Dask carries the error to the caller.
+        """
+        parsed = GenerationRequest.parse(**request)
+        return list(await self.runner.host.allowed_dops(parsed, limit))
+
     async def inspect(self) -> dict[str, Any]:
         """What the engine is, holds, keeps and has queued, as plain data."""
         return {
@@ -156,10 +168,12 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         }
 
     # ----------------------------------------------------------------------------- stream
-    def _command(self, command: dict[str, Any], addresses: dict[str, str]) -> None:
+    def _command(self, command: dict[str, Any], addresses: dict[str, str], store: str = "") -> None:
         try:
             self.runner.handle(
-                decode_command(command), {int(gpu): address for gpu, address in addresses.items()}
+                decode_command(command),
+                {int(gpu): address for gpu, address in addresses.items()},
+                store,
             )
         except Exception:
             # Raised from here it would end the worker's stream to its scheduler.

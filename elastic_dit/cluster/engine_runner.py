@@ -10,11 +10,13 @@ from typing import Any
 
 from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.engine_host import EngineHost
+from elastic_dit.cluster.group_desk import GroupDesk, Place
 from elastic_dit.cluster.outbox import Outbox
 from elastic_dit.cluster.stage_desk import StageDesk
 from elastic_dit.cluster.stage_loader import StageLoader
 from elastic_dit.cluster.transfer import Inbox
 from elastic_dit.config import Config
+from elastic_dit.engine.group_context import GroupLimits
 from elastic_dit.engine.protocol import Engine
 from elastic_dit.events import (
     Abort,
@@ -24,6 +26,7 @@ from elastic_dit.events import (
     Preempt,
     Prefetch,
     Release,
+    Resize,
     StartStage,
 )
 from elastic_dit.request import Stage
@@ -51,6 +54,7 @@ class EngineRunner:
     inbox : Inbox
     loader : StageLoader
     desk : StageDesk
+    groups : GroupDesk
 
     Notes
     -----
@@ -63,6 +67,7 @@ class EngineRunner:
         self.inbox = Inbox(channel, self.outbox, config.transfer, self.host.aside)
         self.loader = StageLoader(self.host, channel)
         self.desk = StageDesk(self.host, channel, self.inbox, self.outbox)
+        self.groups = GroupDesk(self.host, channel, self.inbox, self.outbox)
         self._apply(config)
 
     def __repr__(self) -> str:
@@ -85,6 +90,7 @@ class EngineRunner:
     async def close(self) -> None:
         """Stop what runs, forget everything, free the device; bounded."""
         self.desk.close()
+        self.groups.close()
         await self.inbox.close()
         await self.host.close()
         self.outbox.clear()
@@ -105,8 +111,14 @@ class EngineRunner:
     def _apply(self, config: Config) -> None:
         self.inbox.config = config.transfer
         self.inbox.capacity = config.control.prefetch_depth + 1
+        self.groups.max_dop = config.control.slots_per_node
+        self.groups.limits = GroupLimits(
+            collective_s=config.engine.group_timeout_s,
+            join_s=2 * config.engine.group_timeout_s,
+            step_floor_s=min(config.engine.group_timeout_s, GroupLimits().step_floor_s),
+        )
 
-    def handle(self, command: Command, addresses: Mapping[GpuId, str]) -> None:
+    def handle(self, command: Command, addresses: Mapping[GpuId, str], store: str = "") -> None:
         """Carry out a command; what comes of it is sent as events.
 
         Parameters
@@ -114,13 +126,23 @@ class EngineRunner:
         command : Command
         addresses : mapping of int to str
             Where the engines named in the command listen.
+        store : str
+            ``host:port`` of the store on which groups meet; empty where none can form.
         """
         match command:
+            case StartStage(stage=Stage.DIT) if store:
+                self.groups.start(command, Place(store, addresses))
             case StartStage():
                 self.desk.start(command, addresses)
+            case Resize():
+                self.groups.resize(command, Place(store, addresses))
+                self.desk.refuse_resize(command)
             case Abort():
+                self.inbox.discard(command.request_id)
+                self.groups.abort(command)
                 self.desk.abort(command)
             case Preempt():
+                self.groups.preempt(command)
                 self.desk.preempt(command)
             case Prefetch():
                 self._prefetch(command, addresses)
@@ -145,10 +167,11 @@ class EngineRunner:
         bool
             Whether that came about within `timeout_s`.
         """
-        self.desk.closed_for = "it is about to leave the cluster"
+        self.desk.closed_for = self.groups.closed_for = "it is about to leave the cluster"
+        self.groups.changed = self.desk.changed
         try:
             async with asyncio.timeout(timeout_s):
-                while len(self.desk) or len(self.outbox):
+                while len(self.desk) or len(self.groups) or len(self.outbox):
                     self.desk.changed.clear()
                     await self.desk.changed.wait()
         except TimeoutError:
@@ -162,7 +185,7 @@ class EngineRunner:
             "gpu": self.host.gpu,
             "allocated_bytes": self.host.info.allocated_bytes,
             "draining": self.desk.closed_for is not None,
-            "queue": [repr(box) for box in self.desk],
+            "queue": [repr(box) for box in (*self.desk, *self.groups)],
             "outbox": [_plain(ref) for ref in self.outbox],
             "outbox_bytes": self.outbox.nbytes,
             "inbox": len(self.inbox),

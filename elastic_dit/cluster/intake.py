@@ -55,13 +55,10 @@ class Intake:
         card = await self._cards.find(options.get("model"), ready_timeout_s)
         drawn = {"model": card.name, "seed": secrets.randbelow(_SEEDS)}
         request = card.complete({**drawn, **given(options)})
-        card.check(request, prompt_tokens=await self._longest_prompt(request))
-        return request
-
-    async def _longest_prompt(self, request: GenerationRequest) -> int:
         texts = [text for text in (request.prompt, request.negative_prompt) if text]
-        counts = await asyncio.gather(*(self._count_tokens(request.model, text) for text in texts))
-        return max(counts)
+        counts = await asyncio.gather(*(self._count_tokens(card.name, text) for text in texts))
+        card.check(request, *counts)
+        return request
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ where `addresses` maps the GPU ids named in the command to worker addresses.
 Before that an engine introduces itself, ``{"op": HELLO_OP, "engine": {...}}``, and is answered
 ``{"op": WELCOME_OP, "gpu": number, "config": {...}}``. Dask closes a stream on an op it does not
 know, so nothing is sent before the scheduler has a handler for `HELLO_OP`.
+
+Client to control plane, op `FENCE_OP`: ``{"op", "token"}``, see `elastic_dit.cluster.fences`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from elastic_dit.events import Command, Event
 __all__ = [
     "COMMAND_OP",
     "EVENT_OP",
+    "FENCE_OP",
     "HELLO_OP",
     "WELCOME_OP",
     "decode_command",
@@ -32,6 +35,7 @@ HELLO_OP = "elastic-dit-hello"
 WELCOME_OP = "elastic-dit-welcome"
 EVENT_OP = "elastic-dit-event"
 COMMAND_OP = "elastic-dit-command"
+FENCE_OP = "elastic-dit-fence"
 
 _EVENTS = {kind.__name__: kind for kind in get_args(Event)}
 _COMMANDS = {kind.__name__: kind for kind in get_args(Command)}

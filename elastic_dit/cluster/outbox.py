@@ -8,9 +8,26 @@ from dataclasses import dataclass
 from elastic_dit.cluster.encoded import Encoded
 from elastic_dit.engine.protocol import Payload
 from elastic_dit.errors import ArtifactGone
-from elastic_dit.state import ArtifactRef
+from elastic_dit.request import Stage
+from elastic_dit.state import ArtifactRef, GpuId
 
-__all__ = ["Artifact", "Outbox"]
+__all__ = ["Artifact", "Made", "Outbox"]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Something a stage left behind, ready to be sent.
+
+    Attributes
+    ----------
+    payload : Payload
+    encoded : Encoded
+    digest : str
+    """
+
+    payload: Payload
+    encoded: Encoded
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +76,22 @@ class Outbox:
     def nbytes(self) -> int:
         """Bytes of all artifacts held."""
         return sum(ref.nbytes for ref in self._held)
+
+    def keep(
+        self, made: Made, *, request_id: str, attempt: int, stage: Stage, gpu: GpuId, step: int = 0
+    ) -> ArtifactRef:
+        """Keep what a stage made until its release; what the rest of the cluster knows of it."""
+        ref = ArtifactRef(
+            request_id=request_id,
+            attempt=attempt,
+            stage=stage,
+            gpu=gpu,
+            nbytes=made.encoded.nbytes,
+            digest=made.digest,
+            step=step,
+        )
+        self.put(Artifact(ref=ref, payload=made.payload, encoded=made.encoded))
+        return ref
 
     def put(self, artifact: Artifact) -> None:
         """Keep an artifact until its release."""

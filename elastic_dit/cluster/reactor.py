@@ -17,7 +17,9 @@ from elastic_dit.cluster.reports import Outcome, Report, topic_of, write_report
 from elastic_dit.config import Config
 from elastic_dit.control.controller import Controller
 from elastic_dit.control.placement import make_placement
+from elastic_dit.control.progress import ObservedTimes
 from elastic_dit.control.requests import RequestRecord
+from elastic_dit.control.times import ExpectedTimes
 from elastic_dit.errors import GenerationFailed
 from elastic_dit.events import (
     Cancelled,
@@ -76,13 +78,27 @@ class Reactor:
             Where a policy of that name is not known; then nothing changes.
         """
         make_placement(config.placement, ())
-        self.controller = Controller(config.control)
+        observed = ObservedTimes()
+        self.controller = Controller(
+            config.control, times=ExpectedTimes(observed), observed=observed
+        )
         self.config = config
         self.cards.configured = tuple(model.name for model in config.models)
         self.directory = Directory(config.control.slots_per_node)
         self.carrier = CommandCarrier(self.scheduler, self.directory)
         self.feed = ProgressFeed(self._send, config.control.progress_interval_s)
         self._held_back: dict[str, None] = {}
+        self.meet_at("")
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether the dispatch policy may want several GPUs for one request."""
+        return getattr(self.controller.dispatch, "uses_groups", True)
+
+    def meet_at(self, store: str) -> None:
+        """Let groups form at the store at an address from now on; with ``""`` none can."""
+        self.carrier.store = store
+        self.controller.allowed.widest = None if store else 1
 
     @property
     def is_blank(self) -> bool:

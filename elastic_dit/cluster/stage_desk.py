@@ -12,8 +12,8 @@ from typing import Any
 from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.engine_host import EngineHost
 from elastic_dit.cluster.mailbox import Mailbox
-from elastic_dit.cluster.outbox import Artifact, Outbox
-from elastic_dit.cluster.stage_run import Failed, Finished, Made, Outcome, failed, run_stage
+from elastic_dit.cluster.outbox import Made, Outbox
+from elastic_dit.cluster.stage_run import Failed, Finished, Outcome, failed, run_stage
 from elastic_dit.cluster.transfer import Inbox
 from elastic_dit.engine.protocol import Boundary, Payload
 from elastic_dit.errors import ClusterError, TransferError
@@ -22,6 +22,8 @@ from elastic_dit.events import (
     Event,
     InputsLost,
     Preempt,
+    Resize,
+    ResizeRefused,
     StageAborted,
     StageDone,
     StageFailed,
@@ -107,7 +109,6 @@ class StageDesk:
 
     def abort(self, abort: Abort) -> None:
         """Stop a stage as soon as it can be; one that has not begun is answered now."""
-        self._inbox.discard(abort.request_id)
         started = self._started.get((abort.request_id, abort.attempt, abort.epoch))
         if started is None:
             return
@@ -121,6 +122,17 @@ class StageDesk:
         started = self._started.get((preempt.request_id, preempt.attempt, preempt.epoch))
         if started is not None:
             started.box.post(Boundary.PREEMPT)
+
+    def refuse_resize(self, resize: Resize) -> None:
+        """A stage that was not started in a group stays on its one GPU."""
+        if (resize.request_id, resize.attempt, resize.since) in self._started:
+            refused = ResizeRefused(
+                request_id=resize.request_id,
+                attempt=resize.attempt,
+                epoch=resize.epoch,
+                reason="it was started without a group",
+            )
+            self._channel.send(refused)
 
     def close(self) -> None:
         """Stop everything, unanswered: whoever asked hears that this engine is gone."""
@@ -197,17 +209,15 @@ class StageDesk:
         return StagePreempted(**fence, snapshot=snapshot)
 
     def _keep(self, start: StartStage, made: Made, step: int) -> ArtifactRef:
-        ref = ArtifactRef(
-            request_id=start.request.request_id,
+        request_id, gpu = start.request.request_id, start.gpus[0]
+        return self._outbox.keep(
+            made,
+            request_id=request_id,
             attempt=start.attempt,
             stage=start.stage,
-            gpu=start.gpus[0],
-            nbytes=made.encoded.nbytes,
-            digest=made.digest,
+            gpu=gpu,
             step=step,
         )
-        self._outbox.put(Artifact(ref=ref, payload=made.payload, encoded=made.encoded))
-        return ref
 
 
 def _key(start: StartStage) -> _Key:

@@ -11,14 +11,15 @@ from typing import Any
 
 from elastic_dit.cluster.encoded import Encoded
 from elastic_dit.cluster.mailbox import Mailbox
+from elastic_dit.cluster.outbox import Made
 from elastic_dit.engine.protocol import Boundary, Engine, Payload, StageOutput, StageStopped
-from elastic_dit.errors import ModelLoadError
+from elastic_dit.errors import ClusterError, GroupBroken, ModelLoadError
 from elastic_dit.request import Stage
 from elastic_dit.state import Failure
 
-__all__ = ["Failed", "Finished", "Made", "Outcome", "Stopped", "failed", "run_stage"]
+__all__ = ["Failed", "Finished", "Outcome", "Stopped", "failed", "made", "run_stage"]
 
-_RETRYABLE = (ModelLoadError, MemoryError, OSError)
+_RETRYABLE = (ModelLoadError, GroupBroken, ClusterError, MemoryError, OSError)
 """Errors that say more of this engine than of the request."""
 
 _OUT_OF_MEMORY = "OutOfMemoryError"
@@ -26,22 +27,6 @@ _OUT_OF_MEMORY = "OutOfMemoryError"
 
 _BROKEN_DEVICE = "AcceleratorError"
 """Torch's error of a device that will refuse all further work of this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """Something a stage left behind, ready to be sent.
-
-    Attributes
-    ----------
-    payload : Payload
-    encoded : Encoded
-    digest : str
-    """
-
-    payload: Payload
-    encoded: Encoded
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +88,7 @@ def run_stage(engine: Engine, box: Mailbox, inputs: Payload | None) -> Outcome:
         output = engine.run(start.stage, start.request, inputs, box)
         if box.aborted():
             return Stopped(None, 0)
-        return Finished(_made(output.payload), output.seconds, _result(box, output))
+        return Finished(made(output.payload), output.seconds, _result(box, output))
     except StageStopped as stop:
         return _stopped(stop, start.stage)
     except BaseException as error:
@@ -132,12 +117,13 @@ def _stopped(stop: StageStopped, stage: Stage) -> Outcome:
     if stop.action is not Boundary.PREEMPT or stop.snapshot is None:
         return Stopped(None, stop.step)
     try:
-        return Stopped(_made(stop.snapshot), stop.step)
+        return Stopped(made(stop.snapshot), stop.step)
     except BaseException as error:
         return failed(error, stage)
 
 
-def _made(payload: Payload) -> Made:
+def made(payload: Payload) -> Made:
+    """A payload, ready to be kept and sent."""
     encoded = Encoded.of(payload)
     return Made(payload, encoded, encoded.digest())
 

@@ -40,7 +40,8 @@ class DispatchPolicy(Protocol):
     deterministic: no clock, no randomness.
 
     A policy with an attribute ``watches_steps = False`` is not asked after every denoising step,
-    only when requests, GPUs or groups change, which is much rarer.
+    only when requests, GPUs or groups change, which is much rarer. One with ``uses_groups = False``
+    never asks for several GPUs for one request; nothing is set up for groups then.
     """
 
     def plan(self, view: ClusterView, now: float) -> Iterable[actions.Action]:
@@ -160,6 +161,7 @@ class Fcfs:
     """
 
     watches_steps = False
+    uses_groups = False
 
     def __repr__(self) -> str:
         return "Fcfs()"

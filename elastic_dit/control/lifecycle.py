@@ -227,6 +227,8 @@ class Lifecycle:
         lost.draining.clear()  # nothing is dropped there any more
         group = lost.group
         worked = group is not None and (gpu in group.gpus or gpu in group.target)
+        # Before its first step only the one that began the run has its state.
+        began = group is not None and gpu == group.master and group.step_at == group.started_at
         if group is not None:
             if gpu in group.gpus:
                 self._close_segment(group, now)
@@ -236,7 +238,7 @@ class Lifecycle:
         for record in self._table.held_on(gpu):
             self._inputs_gone(record, gpu, reason, now)
         if group is not None and worked:
-            self._member_lost(group, gpu, _lost(group.stage, f"GPU {gpu}: {reason}"), now)
+            self._member_lost(group, None if began else gpu, f"GPU {gpu}: {reason}", now)
 
     def resize_refused(self, group: Group, reason: str, now: float) -> None:
         """A group stays as it is; those that were to join it are called off."""
@@ -248,11 +250,12 @@ class Lifecycle:
             record.epoch = group.epoch
             self._orders.note(now, "resize refused", record, group.gpus, reason)
 
-    def _member_lost(self, group: Group, gpu: GpuId, failure: Failure, now: float) -> None:
+    def _member_lost(self, group: Group, gpu: GpuId | None, reason: str, now: float) -> None:
+        failure = _lost(group.stage, reason)
         record = self.owner(group)
         if record is None or group.state is GroupState.ABORTING:
             return
-        if group.stage is Stage.DIT and group.gpus:
+        if gpu is not None and group.stage is Stage.DIT and group.gpus:
             self._carry_on(record, group, gpu, failure, now)
             return
         record.group = None

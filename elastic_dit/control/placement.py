@@ -16,6 +16,7 @@ from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId, PlacementPlan
 
 __all__ = [
+    "Colocated",
     "PlacementPolicy",
     "StaticRatio",
     "make_placement",
@@ -172,9 +173,47 @@ class StaticRatio:
         return frozenset(StageKey(model, stage) for model in self._models for stage in stages)
 
 
+class Colocated:
+    """Every GPU holds every stage of every model, except what it could not load.
+
+    Decoding then follows denoising in place, and all GPUs can form groups; it takes memory for
+    all stages on each.
+
+    Parameters
+    ----------
+    models : sequence of str
+        Models to serve.
+    """
+
+    def __init__(self, models: Sequence[str]) -> None:
+        self._keys = frozenset(StageKey(model, stage) for model in models for stage in Stage)
+
+    def __repr__(self) -> str:
+        return f"Colocated({len(self._keys)} stages)"
+
+    def plan(self, snapshot: ClusterSnapshot, now: float) -> PlacementPlan | None:  # noqa: ARG002
+        """Everything everywhere."""
+        residency = {
+            gpu.gpu: frozenset(
+                key for key in self._keys if f"{key.model}/{key.stage}" not in gpu.failed
+            )
+            for gpu in snapshot.gpus
+            if not gpu.retiring
+        }
+        wanted = {gpu.gpu: frozenset(gpu.wanted) for gpu in snapshot.gpus if not gpu.retiring}
+        if residency == wanted:
+            return None
+        return PlacementPlan(
+            epoch=snapshot.plan_epoch + 1,
+            residency=residency,
+            reason=f"all stages on {len(residency)} GPUs",
+        )
+
+
 def _present(gpu: GpuSnapshot) -> frozenset[Stage]:
     """Stages a GPU holds or is to hold."""
     return frozenset(key.stage for key in (*gpu.wanted, *gpu.resident))
 
 
 register_placement("static", lambda config, models: StaticRatio(config.ratio, models))
+register_placement("colocated", lambda _, models: Colocated(models))

@@ -46,6 +46,7 @@ BY_TYPE = {
         whole, st.frozensets(keys, max_size=3), max_size=4
     ),
     GenerationRequest: st.builds(a_request, text, whole),
+    GenerationRequest | None: st.none() | st.builds(a_request, text, whole),
 }
 
 

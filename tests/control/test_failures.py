@@ -11,7 +11,7 @@ from elastic_dit.control.groups import GroupState
 from elastic_dit.request import Stage
 from elastic_dit.state import Phase
 
-from .bench import Bench, kinds, only
+from .bench import Bench, kinds, make_request, only
 
 
 def at_stage(bench: Bench, request_id: str, stage: Stage) -> None:
@@ -276,12 +276,85 @@ def test_survivors_of_a_group_carry_on_in_the_same_attempt() -> None:
 
 def test_a_master_may_die_too() -> None:
     bench, _ = on_four()
+    bench.step("r", 1)
     resize = only(bench.lose(0), events.Resize)
-    assert resize.gpus == (2, 3)
+    assert (resize.gpus, resize.present, resize.lost) == ((2, 3), (1, 2, 3), (0,))
+
+
+def test_a_master_that_dies_before_its_first_step_leaves_nobody_with_the_state() -> None:
+    bench, _ = on_four()
+    commands = bench.lose(0)
+    assert only(commands, events.Abort).gpus == (1, 2, 3)
+    start = only(bench.aborted("r"), events.StartStage)
+    assert (start.stage, start.attempt) == (Stage.ENCODER, 2)  # what it was made from is gone too
+
+
+def test_members_that_their_group_gave_up_are_made_anew() -> None:
+    bench, _ = on_four()
+    bench.step("r", 1)
+    told = events.MembersLost(**bench.fence("r"), gpus=(1,), reason="no progress for 5 s")
+    commands = bench.do(told)
+    assert only(commands, events.RestartEngine).gpu == 1
+    assert only(commands, events.Resize).gpus == (2, 3)
+    assert 1 not in bench.controller.pool
+    assert bench.do(told) == []
+    stale = events.MembersLost(request_id="r", attempt=9, epoch=9, gpus=(2,), reason="old")
+    assert bench.do(stale) == []
+
+
+def test_a_refused_resize_leaves_the_group_as_it_is() -> None:
+    bench, policy = on_four()
+    policy.orders.append(actions.Resize("r", (0, 1), "make room"))
+    before = bench.fence("r")
+    bench.do(events.Tick())
+    refused = events.ResizeRefused(**bench.fence("r"), reason="it cannot be halved")
+    bench.do(refused)
+    group = bench.controller.table.get("r").group
+    assert (group.gpus, group.state, group.epoch) == (
+        (0, 1, 2, 3),
+        GroupState.RUNNING,
+        before["epoch"],
+    )
+    assert bench.do(refused) == []
+    bench.do(events.StepDone(**before, step=1))
+    assert group.step == 1
+
+
+def test_joiners_of_a_refused_resize_are_called_off() -> None:
+    policy = OnFour()
+    bench = Bench(policy, prefetch_depth=0)
+    bench.join(0)
+    at_stage(bench, "r", Stage.DIT)
+    bench.join(1)
+    policy.orders.append(actions.Resize("r", (0, 1), "a GPU joined"))
+    resize = only(bench.do(events.Tick()), events.Resize)
+    assert (resize.present, resize.request) == ((0,), bench.starts["r"].request)
+    joining = bench.fence("r")
+    commands = bench.do(events.ResizeRefused(**joining, reason="no store"))
+    assert only(commands, events.Abort).gpus == (1,)
+    bench.do(events.StageAborted(**joining))
+    assert bench.controller.pool[1].group is None
+    assert bench.controller.table.get("r").group.gpus == (0,)
+
+
+def test_a_policy_cannot_pick_a_degree_that_the_engines_refuse() -> None:
+    bench = Bench(OnFour())
+    bench.join(0, 1)
+    controller, request = bench.controller, make_request("r")
+    bench.do(events.RequestAccepted(request=request, dops=(1, 2)))
+    assert controller.allowed.allows(request, 2)
+    assert not controller.allowed.allows(request, 4)
+    controller.allowed.widest = 1
+    assert not controller.allowed.allows(request, 2)
+    controller.observed.observe(request, Stage.DIT, 2, 0.5)
+    assert controller.view.times.seconds(request, Stage.DIT, 2) is None
+    controller.allowed.widest = None
+    assert controller.view.times.seconds(request, Stage.DIT, 2) == 0.5
 
 
 def test_a_group_that_keeps_losing_members_is_given_up() -> None:
     bench, _ = on_four(max_attempts=2)
+    bench.step("r", 1)
     bench.lose(0)
     commands = bench.lose(2)
     assert only(commands, events.Fail).failure.error_type == "EngineLost"

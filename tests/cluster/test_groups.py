@@ -1,0 +1,227 @@
+"""Groups of fake engines under a real control plane: promoted, demoted, cut short, bereaved."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed.utils_test import gen_test
+
+from elastic_dit.cluster.engine_plugin import EnginePlugin
+from elastic_dit.cluster.store_host import StoreHost
+from elastic_dit.config import Config
+from elastic_dit.control import actions
+from elastic_dit.control.dispatch import Fcfs, register_dispatch
+from elastic_dit.engine.fake import FakeEngine, FakeSeconds, fake_frames
+from elastic_dit.engine.fake_group import FakeGroups
+from elastic_dit.request import Stage
+from tests.cluster.conditions import eventually
+from tests.cluster.serving import QUICK, Cluster, connect, serving
+
+pytestmark = pytest.mark.cluster
+
+STEPS = 40
+
+
+class Scripted(Fcfs):
+    """First come, first served, and whatever a test puts into `orders`; one at a time."""
+
+    def __init__(self) -> None:
+        self.orders: list[actions.Action] = []
+        self.start_on: tuple[int, ...] = ()
+
+    uses_groups = True
+
+    def plan(self, view: Any, now: float) -> Iterator[actions.Action]:
+        while self.orders:
+            yield self.orders.pop(0)
+        for _, queue in view.queues(Stage.DIT):
+            head = queue.head
+            if self.start_on and head and all(view.is_free(head.key, g) for g in self.start_on):
+                yield actions.Start(head.request_id, self.start_on, "as the test says")
+        yield from super().plan(view, now)
+
+
+register_dispatch("scripted", Scripted)
+CONFIG = Config.parse(
+    {**QUICK.model_dump(), "control": {**QUICK.control.model_dump(), "dispatch": "scripted"}}
+)
+
+
+@pytest.fixture(autouse=True)
+def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake engines meet without one."""
+    monkeypatch.setattr(StoreHost, "open", lambda self: None)
+
+
+class Stand:
+    """A cluster of fake engines that all hold everything, and what a test asks of it."""
+
+    def __init__(self, cluster: Cluster, client: Any) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.controller = cluster.control.reactor.controller
+        self.policy: Any = self.controller.dispatch
+
+    def submit(self, request_id: str = "r") -> Any:
+        return self.client.submit("a red circle", request_id=request_id, num_inference_steps=STEPS)
+
+    def group(self, request_id: str = "r") -> Any:
+        record = self.controller.table.live.get(request_id)
+        group = record.group if record is not None else None
+        return group if group is not None and group.stage is Stage.DIT else None
+
+    async def step(self, step: int, gpus: tuple[int, ...], request_id: str = "r") -> None:
+        """Until it has done so many steps and runs on exactly these."""
+
+        def there() -> bool:
+            group = self.group(request_id)
+            return group is not None and group.step >= step and group.gpus == gpus
+
+        await eventually(there)
+
+    def order(self, action: actions.Action) -> None:
+        self.policy.orders.append(action)
+        self.cluster.control.reactor.tick()
+
+    def resize(self, *gpus: int, request_id: str = "r") -> None:
+        self.order(actions.Resize(request_id, gpus, "as the test says"))
+
+    def dops(self, result: Any) -> list[tuple[int, ...]]:
+        """GPUs of each segment of the denoising."""
+        record = self.controller.table.finished[result.request.request_id]
+        return [each.gpus for each in record.records if each.stage is Stage.DIT]
+
+
+@contextlib.asynccontextmanager
+async def stand(engines: int = 4, step_s: float = 0.03, **options: Any) -> AsyncIterator[Stand]:
+    groups = FakeGroups()
+    config = Config.parse({**CONFIG.model_dump(), "placement": {"policy": "colocated"}})
+
+    def make() -> FakeEngine:
+        return FakeEngine(seconds=FakeSeconds(step=step_s), groups=groups, **options)
+
+    async with serving(engines, config=config, make=make) as cluster:
+        cluster.control.reactor.meet_at("nowhere:1")
+        controller = cluster.control.reactor.controller
+        await eventually(lambda: all(len(gpu.resident) == 3 for gpu in controller.pool))
+        async with connect(cluster) as client:
+            yield Stand(cluster, client)
+            await cluster.is_clean()
+            assert controller.refused == 0, list(controller.decisions)[-1]
+            for gpu in controller.pool:
+                await eventually(lambda gpu=gpu: gpu.group is None)
+            for worker in cluster.workers:
+                runner = worker.plugins[EnginePlugin.name].runner
+                assert len(runner.groups) == 0, runner.inspect()
+
+
+async def check(result: Any) -> None:
+    assert np.array_equal(result.frames, fake_frames(result.request))
+
+
+@gen_test()
+async def test_promoted_and_demoted_between_steps_the_frames_are_the_same() -> None:
+    async with stand() as at:
+        future = await at.submit()
+        await at.step(2, (0,))
+        at.resize(0, 1)
+        await at.step(4, (0, 1))
+        at.resize(0, 1, 2, 3)
+        await at.step(8, (0, 1, 2, 3))
+        at.resize(2, 3)
+        await at.step(10, (2, 3))
+        at.resize(3)
+        await at.step(12, (3,))
+        result = await future.result()
+        await check(result)
+        assert at.dops(result) == [(0,), (0, 1), (0, 1, 2, 3), (2, 3), (3,)]
+
+
+@gen_test()
+async def test_a_group_may_begin_wide_and_its_followers_are_free_before_the_decode() -> None:
+    async with stand() as at:
+        at.policy.start_on = (0, 1)
+        future = await at.submit()
+        await at.step(2, (0, 1))
+        result = await future.result()
+        await check(result)
+        assert at.dops(result)[0] == (0, 1)
+        decode = at.controller.table.finished["r"].records[-1]
+        assert (decode.stage, decode.gpus) == (Stage.DECODER, (0,))
+
+
+@gen_test()
+async def test_a_group_is_preempted_with_a_snapshot_and_goes_on() -> None:
+    async with stand() as at:
+        at.policy.start_on = (0, 1)
+        future = await at.submit()
+        await at.step(3, (0, 1))
+        at.policy.start_on = (2, 3)
+        at.order(actions.Preempt("r", "as the test says"))
+        await at.step(4, (2, 3))
+        result = await future.result()
+        await check(result)
+        assert at.controller.table.finished["r"].attempt == 1
+
+
+@pytest.mark.parametrize("when", [0, 3])
+@gen_test()
+async def test_a_group_is_cancelled_and_all_are_free(when: int) -> None:
+    async with stand() as at:
+        at.policy.start_on = (0, 1)
+        future = await at.submit()
+        await at.step(when, (0, 1))
+        await future.cancel()
+        assert future.cancelled()
+        at.policy.start_on = ()
+        again = await at.submit("next")
+        await check(await again.result())
+
+
+@gen_test()
+async def test_a_promotion_that_comes_too_late_lets_the_joiners_go() -> None:
+    async with stand(step_s=0.005) as at:
+        for number in range(5):
+            name = f"r{number}"
+            future = await at.submit(name)
+            await at.step(STEPS - 4 + number, (0,), name)
+            at.policy.orders.append(actions.Resize(name, (0, 1), "late"))
+            at.cluster.control.reactor.tick()
+            at.policy.orders.clear()
+            await check(await future.result())
+        at.controller._planner.refused = 0  # those that came after the end were refused, rightly
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@gen_test()
+async def test_survivors_go_on_without_a_member_that_died(victim: int) -> None:
+    async with stand() as at:
+        at.policy.start_on = (0, 1)
+        future = await at.submit()
+        await at.step(3, (0, 1))
+        at.policy.start_on = ()
+        dead = at.cluster.workers.pop(victim)
+        await dead.close()
+        await at.step(5, (1 - victim,))
+        result = await future.result()
+        await check(result)
+        assert at.controller.table.finished["r"].attempt == 1
+        assert at.dops(result) == [(0, 1), (1 - victim,)]
+
+
+@gen_test()
+async def test_requests_come_and_go_while_groups_change() -> None:
+    async with stand(step_s=0.01) as at:
+        futures = [await at.submit(f"r{number}") for number in range(6)]
+        await at.step(1, (0,), "r0")
+        for future in futures:
+            await check(await future.result())
+            name = next(iter(at.controller.table.live), None)
+            free = sorted(gpu.gpu for gpu in at.controller.pool if gpu.is_idle)
+            group = at.group(name) if name else None
+            if group is not None and group.dop == 1 and group.step < STEPS - 3 and free:
+                at.resize(group.master, free[0], request_id=name)

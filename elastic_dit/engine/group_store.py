@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ __all__ = ["GroupStore", "check_torch", "connect", "first_line"]
 
 dist: Any = torch.distributed  # its types leave out half of what it exports
 
+_PLACE = re.compile(r"^\[\S+:\d+\] ")
 STORE_TIMEOUT_S = 30.0
 """Longest wait for one answer of the store, seconds."""
 
@@ -119,6 +121,13 @@ def connect(address: str, timeout_s: float = STORE_TIMEOUT_S) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What torch says went wrong, without the stack that it adds."""
+    """What torch says went wrong, without where in its source and without its advice.
+
+    >>> first_line(RuntimeError("[/a/b/pair.cc:537] Read error: reset. This is typically caused"))
+    'Read error: reset'
+    >>> first_line(RuntimeError())
+    'RuntimeError'
+    """
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    line = _PLACE.sub("", lines[0]) if lines else type(error).__name__
+    return line.split(". This is typically caused")[0]

@@ -114,7 +114,7 @@ class Group:
         target = source.new_empty((sum(receive_rows), *source.shape[1:]))
         even = len({*send_rows, *receive_rows}) == 1
         splits = ([], []) if even else (list(receive_rows), list(send_rows))
-        self._run(lambda: self._backend.alltoall_base(target, source, *splits))
+        self._run(lambda backend: backend.alltoall_base(target, source, *splits))
         return target.to(send.device)
 
     def all_gather(self, part: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
@@ -135,7 +135,7 @@ class Group:
         source = part.new_zeros((most, *part.shape[1:]), device=self._device)
         source[: part.shape[0]] = part
         target = source.new_empty((self.size * most, *source.shape[1:]))
-        self._run(lambda: self._backend._allgather_base(target, source))
+        self._run(lambda backend: backend._allgather_base(target, source))
         if any(count != most for count in rows):
             chunks = zip(torch.split(target, most), rows, strict=True)
             target = torch.cat([chunk[:count] for chunk, count in chunks])
@@ -146,7 +146,7 @@ class Group:
         options = dist.BroadcastOptions()
         options.rootRank = root
         moved = tensor.contiguous().to(self._device)
-        self._run(lambda: self._backend.broadcast([moved], options))
+        self._run(lambda backend: backend.broadcast([moved], options))
         return moved.to(tensor.device)
 
     def abort(self, cause: str) -> None:
@@ -168,11 +168,12 @@ class Group:
         threading.Thread(target=held.clear, name=f"close group {self.key}", daemon=True).start()
         del held
 
-    def _run(self, start: Callable[[], Any]) -> None:
+    def _run(self, start: Callable[[Any], Any]) -> None:
+        backend = self._backend  # taken first: `close` tells the cause before it lets go
         self._check()
         try:
-            self._wait(start())
-        except (RuntimeError, AttributeError) as error:
+            self._wait(start(backend))
+        except RuntimeError as error:
             self.abort(first_line(error))
         self._check()
 

@@ -245,6 +245,43 @@ def test_a_torch_that_lacks_something_is_refused() -> None:
         check_torch(without)
 
 
+def test_gpus_take_nccl_and_are_released_from_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a GPU: what is asked of torch's NCCL backend."""
+    calls: list[Any] = []
+    released = threading.Event()
+
+    class Options:
+        config = SimpleNamespace(blocking=1)
+
+    class Nccl:
+        def __init__(self, store: Any, rank: int, size: int, options: Options) -> None:
+            calls.append((rank, size, options._timeout.total_seconds(), options.config.blocking))
+
+        def eager_connect_single_device(self, device: torch.device) -> None:
+            calls.append(str(device))
+
+        def abort(self) -> None:
+            calls.append(threading.current_thread() is threading.main_thread())
+            released.set()
+
+    Nccl.Options = Options
+    dist = SimpleNamespace(**vars(torch.distributed), ProcessGroupNCCL=Nccl)
+    monkeypatch.setattr("elastic_dit.engine.groups.dist", dist)
+    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "")  # so that it is put back
+    monkeypatch.delenv("TORCH_NCCL_ASYNC_ERROR_HANDLING")
+    store = torch.distributed.HashStore()
+    groups = GroupTable(store, 3, device=torch.device("cuda:1"), timeout_s=7.0)
+    group = groups.get(PAIR)
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+    assert calls == [(1, 2, 7.0, 0), "cuda:1"]
+    groups.abort_with(1, "GPU 1 was lost")
+    assert released.wait(5.0)
+    assert calls[2:] == [False]
+    assert group.broken == "GPU 1 was lost"
+
+
 def test_members_say_what_they_are() -> None:
     group = Group(PAIR, 3, None, CPU)
     assert repr(group) == "<Group 1,3 epoch 0, rank 1>"

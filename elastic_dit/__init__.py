@@ -10,11 +10,13 @@ Names are imported on first use: neither torch nor Dask is loaded by ``import el
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from elastic_dit._version import __version__
 
+TYPE_CHECKING = False  # not from typing: the commands shall hear of Ctrl-C as early as can be
 if TYPE_CHECKING:
+    from typing import Any
+
     from elastic_dit import errors as errors
     from elastic_dit.catalog import ModelCard as ModelCard
     from elastic_dit.client import Client as Client

@@ -87,15 +87,20 @@ class ModelCard(BaseModel):
         self.check(request)
         return request
 
-    def check(self, request: GenerationRequest, prompt_tokens: int | None = None) -> None:
+    def check(
+        self,
+        request: GenerationRequest,
+        prompt_tokens: int | None = None,
+        negative_prompt_tokens: int | None = None,
+    ) -> None:
         """Refuse what this model cannot make.
 
         Parameters
         ----------
         request : GenerationRequest
             A request for this model.
-        prompt_tokens : int, optional
-            Tokens of the longer of its two prompts, where they have been counted.
+        prompt_tokens, negative_prompt_tokens : int, optional
+            Tokens of its prompts, where they have been counted.
 
         Raises
         ------
@@ -116,10 +121,13 @@ class ModelCard(BaseModel):
             raise InvalidRequest(
                 "guidance_scale", request.guidance_scale, f"from 0 to {self.max_guidance_scale:g}"
             )
-        if prompt_tokens is not None and prompt_tokens > self.max_prompt_tokens:
-            raise InvalidRequest(
-                "prompt", f"{prompt_tokens} tokens", f"at most {self.max_prompt_tokens} tokens long"
-            )
+        self._check_tokens("prompt", prompt_tokens)
+        self._check_tokens("negative_prompt", negative_prompt_tokens)
+
+    def _check_tokens(self, field: str, tokens: int | None) -> None:
+        if tokens is not None and tokens > self.max_prompt_tokens:
+            limit = f"at most {self.max_prompt_tokens} tokens long"
+            raise InvalidRequest(field, f"{tokens} tokens", limit)
 
     def _check_side(self, field: str, value: int) -> None:
         if value % self.size_multiple or value > self.max_side:

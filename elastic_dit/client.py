@@ -17,6 +17,7 @@ import numpy as np
 from elastic_dit.catalog import ModelCard
 from elastic_dit.cluster.bootstrap import install_control
 from elastic_dit.cluster.listener import Listener, call_control
+from elastic_dit.cluster.messages import FENCE_OP
 from elastic_dit.cluster.reports import read_report
 from elastic_dit.config import Config
 from elastic_dit.errors import ConfigError, InvalidRequest, SchedulerUnreachable
@@ -224,6 +225,8 @@ class Client:
         """
         if "request_id" in options:
             raise TypeError("map() takes no request_id: it would be the same for every prompt")
+        if isinstance(prompts, str):
+            raise TypeError("map() takes a list of prompts; submit() takes one")
         return self._sync(self._submit([{**options, "prompt": prompt} for prompt in prompts]))
 
     def gather(self, futures: Iterable[GenerationFuture]) -> Any:
@@ -266,9 +269,13 @@ class Client:
         return future
 
     async def _submit(self, submissions: list[dict[str, Any]]) -> list[GenerationFuture]:
+        is_named = any("request_id" in options for options in submissions)
         submissions = [
             _portable({"request_id": new_request_id(), **options}) for options in submissions
         ]
+        if is_named:
+            # Futures of the same id that were just dropped go first.
+            await asyncio.sleep(0)
         # Before the submission, so that an early end finds its future here.
         futures = [
             GenerationFuture(options["request_id"], self._dask, self._listener)
@@ -284,6 +291,7 @@ class Client:
                 client=self._dask.id,
                 ready_timeout_s=waits.ready_timeout_s,
                 answer_timeout_s=answer_timeout_s,
+                fence=self._fence() if is_named else None,
             )
         except BaseException:
             for future in futures:
@@ -293,6 +301,14 @@ class Client:
             request = GenerationRequest.model_validate(receipt["request"])
             future.begin(request, read_report(receipt["report"]))
         return futures
+
+    def _fence(self) -> str | None:
+        """Mark the stream on which Dask tells of dropped futures, perhaps of the same id."""
+        if self._dask.status != "running":
+            return None
+        token = new_request_id()
+        self._dask._send_to_scheduler({"op": FENCE_OP, "token": token})
+        return token
 
     async def _gather(self, futures: list[GenerationFuture]) -> list[Any]:
         return list(await asyncio.gather(*(future._result() for future in futures)))
@@ -347,7 +363,8 @@ def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     InvalidRequest
-        Where a whole number needs more than 64 bits.
+        Where a value is neither text nor number, a whole number needs more than 64 bits, or a
+        text holds half a character.
     """
     portable = {
         name: value.item() if isinstance(value, np.generic) else value
@@ -356,7 +373,24 @@ def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in portable.items():
         if isinstance(value, int) and abs(value) > MAX_SEED:
             raise InvalidRequest(name, value, f"a whole number of at most {MAX_SEED}")
+        if isinstance(value, str) and not _is_unicode(value):
+            raise InvalidRequest(name, value, "valid Unicode: this holds half a character")
+        if not isinstance(value, str | int | float | None):
+            raise InvalidRequest(name, value, "a plain text or number")
     return portable
+
+
+def _is_unicode(text: str) -> bool:
+    r"""Whether there is no lone surrogate in it, as in arguments of another encoding.
+
+    >>> _is_unicode("赤い丸"), _is_unicode("bad \udcff")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _address_in(scheduler_file: Path) -> str:

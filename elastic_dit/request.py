@@ -11,11 +11,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from elastic_dit.errors import InvalidRequest
 
-__all__ = ["MAX_SEED", "GenerationRequest", "Stage", "StageKey", "new_request_id"]
+__all__ = ["MAX_FPS", "MAX_SEED", "GenerationRequest", "Stage", "StageKey", "new_request_id"]
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,64}$")
 MAX_SEED = 2**63 - 1
 """Largest seed: what a torch generator takes and a 64-bit message carries."""
+MAX_FPS = 1000
+"""Frames per second; more is a mistake, and some file formats count no finer."""
 
 
 class Stage(StrEnum):
@@ -94,7 +96,7 @@ class GenerationRequest(BaseModel):
     """Pixels."""
     num_frames: PositiveInt
     """Frames; 1 makes an image."""
-    fps: PositiveInt
+    fps: Annotated[PositiveInt, Field(le=MAX_FPS)]
     """Frames per second of the result; does not change the pixels."""
     num_inference_steps: PositiveInt
     """Denoising steps."""
@@ -163,9 +165,10 @@ _ALLOWED = {
     "seed": f"a whole number from 0 to {MAX_SEED}",
     "deadline_s": "a finite number of seconds above 0",
     **dict.fromkeys(
-        ("width", "height", "num_frames", "fps", "num_inference_steps"),
+        ("width", "height", "num_frames", "num_inference_steps"),
         "a whole number of 1 or more",
     ),
+    "fps": f"a whole number from 1 to {MAX_FPS}",
 }
 
 

@@ -58,6 +58,8 @@ def test_prompt_tokens():
     CARD.check(request, prompt_tokens=16)
     with pytest.raises(InvalidRequest, match="prompt = '17 tokens': must be at most 16 tokens"):
         CARD.check(request, prompt_tokens=17)
+    with pytest.raises(InvalidRequest, match="negative_prompt = '17 tokens'"):
+        CARD.check(request, 16, 17)
 
 
 def test_image_models_make_one_frame():

@@ -268,6 +268,9 @@ BAD = [
     ({"negative_prompt": "word " * 20}, "'21 tokens': must be at most 16 tokens long"),
     ({"request_id": "no spaces"}, "request_id = 'no spaces': must be 1 to 64 letters"),
     ({"deadline_s": 0}, "deadline_s = 0: must be"),
+    ({"prompt": "bad \udcff"}, "prompt = .*: must be valid Unicode"),
+    ({"prompt": b"a circle"}, "prompt = .*: must be a plain text or number"),
+    ({"prompt": ["a", "b"]}, "prompt = .*: must be a plain text or number"),
 ]
 
 
@@ -361,6 +364,19 @@ async def test_an_id_whose_result_is_gone_runs_again():
         await cancelled.cancel()
         again = await client.submit("a circle", request_id="r2")
         assert isinstance(await again, Video)
+
+
+@gen_test()
+async def test_an_id_dropped_and_taken_again_at_once_runs_again():
+    async with serving() as cluster, connect(cluster) as client:
+        for seed in range(5):
+            # Dask tells of the drop on another connection than the next submission takes.
+            await client.submit("a circle", request_id="r1", seed=seed)
+            again = await client.submit("a circle", request_id="r1", seed=seed + 1)
+            assert isinstance(await again, Video)
+            del again
+        await cluster.is_clean()
+        assert repr(cluster.control.desk.fences) == "<Fences: 0 open>"
 
 
 @gen_test()

@@ -7,7 +7,10 @@ import click
 from elastic_dit._version import __version__
 from elastic_dit.cli.demo import demo
 from elastic_dit.cli.generate import generate
+from elastic_dit.cli.plan import plan
+from elastic_dit.cli.reproduce import reproduce
 from elastic_dit.cli.status import status
+from elastic_dit.cli.verify import verify
 
 __all__ = ["commands"]
 
@@ -20,5 +23,5 @@ def commands(debug: bool) -> None:
     del debug  # `elastic_dit.cli.main` looks for it before anything is imported
 
 
-for command in (demo, generate, status):
+for command in (demo, generate, plan, reproduce, status, verify):
     commands.add_command(command)

@@ -37,7 +37,7 @@ def draw_status(status: Facts) -> RenderableType:
         _headline(status),
         _gpus(status["gpus"]),
         _queues(status["queues"]),
-        _requests(status["requests"], status["now"]),
+        _requests(status["requests"], status["now"], len(status["models"]) > 1),
         _decisions(status["decisions"], status["now"]),
     )
 
@@ -71,31 +71,24 @@ def _queues(queues: Sequence[Facts]) -> Table:
     return table
 
 
-def _requests(requests: Sequence[Facts], now: float) -> Table:
+def _requests(requests: Sequence[Facts], now: float, with_model: bool) -> Table:
     live = [one for one in requests if not Phase(one["phase"]).is_terminal]
     shown = [*live, *(one for one in requests if one not in live)][:_REQUESTS_SHOWN]
     title = "Requests"
     if len(shown) < len(requests):
         title = f"Requests ({len(shown)} of {len(requests)})"
-    columns = (
-        "request",
-        "model",
-        "size",
-        "frames",
-        "phase",
-        "step",
-        "GPUs",
-        "ahead",
-        "age",
-        "left",
-    )
-    table = _table(title, columns)
+    columns = ("size", "phase", "step", "GPUs", "ahead", "age", "left")
+    # An id cut short names nothing, and with one model its name says nothing: 80 columns do.
+    table = _table(title, ("request", "model", *columns) if with_model else ("request", *columns))
+    table.padding = (0, 1, 0, 0)
+    table.columns[0].no_wrap = True
     for one in shown:
         end = one["finished_at"] if one["finished_at"] is not None else now
         phase = Text(one["phase"], PHASE_STYLES[Phase(one["phase"])])
         _add(
-            table, one["request_id"], one["model"], f"{one['width']}x{one['height']}",
-            one["num_frames"], phase, f"{one['step']}/{one['total_steps']}",
+            table, one["request_id"], *([one["model"]] if with_model else []),
+            f"{one['width']}x{one['height']}x{one['num_frames']}", phase,
+            f"{one['step']}/{one['total_steps']}",
             " ".join(map(str, one["gpus"])), one["queue_position"] or "",
             f"{end - one['accepted_at']:.1f} s",
             "" if one["eta_s"] is None else f"{one['eta_s']:.1f} s",

@@ -34,8 +34,8 @@ def status(**facts: Any) -> dict[str, Any]:
     return {**empty, **facts}
 
 
-def drawn(**facts: Any) -> str:
-    console = Console(file=io.StringIO(), width=160)
+def drawn(width: int = 160, **facts: Any) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(draw_status(status(**facts)))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -67,10 +67,24 @@ def test_requests_and_queues() -> None:
         ended={"completed": 1, "failed": 0},
     )
     lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
-    assert lines["r1"].split()[5:] == ["3/12", "0", "1", "5.0", "s", "2.5", "s"]
+    assert lines["r1"].split()[3:] == ["3/12", "0", "1", "5.0", "s", "2.5", "s"]
     assert "2.5 s" in lines["r2"]
     assert "Ended: 1 completed." in shown
     assert "3.2 s" in lines["shapes"]
+
+
+def test_a_model_is_named_where_there_are_several() -> None:
+    shown = drawn(requests=[request(1)], models=["shapes", "wan"])
+    assert "r1 shapes" in " ".join(shown.split())
+
+
+def test_ids_are_whole_on_a_narrow_terminal() -> None:
+    name = "gen-01a22b69992c-864f70270b"
+    waiting = request(1, request_id=name, total_steps=50, queue_position=12, eta_s=104.25)
+    shown = drawn(80, requests=[waiting], models=["shapes"])
+    assert name in shown
+    assert "denoising" in shown
+    assert "104.2 s" in shown
 
 
 def test_many_requests_are_cut_and_live_ones_come_first() -> None:

@@ -28,6 +28,7 @@ SHAPE_WEIGHT = 3.0
 SQUARE_WEIGHT = 2.0
 WARM_UP_STEPS = 20
 AVERAGE_DECAY = 0.99
+WEIGHT_DECAY = 0.01
 LEAST_MUON_CHANNELS = 8
 STATISTICS_CLIPS = ((9, 48, 48), (9, 64, 32), (9, 96, 12), (1, 64, 32))
 EVALUATION_CLIPS = 48
@@ -211,7 +212,8 @@ def _optimisers(trained: Sequence[nn.Module], phase: Phase) -> Optimisers:
         for parameter in module.parameters():
             kernel = parameter.ndim >= 4 and parameter.shape[0] >= LEAST_MUON_CHANNELS
             (muon if kernel else adam).append(parameter)
-    return Optimisers(muon, adam, phase.muon_rate, phase.adam_rate, weight_decay=0.0)
+    decay = 0.0 if phase.decoder_only else WEIGHT_DECAY
+    return Optimisers(muon, adam, phase.muon_rate, phase.adam_rate, decay)
 
 
 def _multiplier(step: int, phase: Phase) -> float:

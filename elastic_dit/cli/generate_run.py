@@ -47,7 +47,7 @@ def run_generate(prompt: str, options: Mapping[str, Any]) -> None:
     if options["output"] is not None:
         _check_output(options["output"])
     console = human_console(options["json_path"])
-    with connect(options) as client:
+    with connect(options, limit_s=options["timeout"]) as client:
         ended = _generated(client, prompt, options, console)
     result = ended.result
     if result is None:
@@ -68,18 +68,19 @@ def _check_output(path: str) -> None:
 def _generated(client: Client, prompt: str, options: Mapping[str, Any], console: Console) -> Ended:
     width, height = options["size"] or (None, None)
     started_s = time.perf_counter()
-    future = client.submit(
-        prompt,
-        model=options["model"],
-        negative_prompt=options["negative_prompt"],
-        width=width,
-        height=height,
-        num_frames=options["frames"],
-        fps=options["fps"],
-        num_inference_steps=options["steps"],
-        guidance_scale=options["guidance"],
-        seed=options["seed"],
-    )
+    with console.status("Waiting for an engine to take the request"):
+        future = client.submit(
+            prompt,
+            model=options["model"],
+            negative_prompt=options["negative_prompt"],
+            width=width,
+            height=height,
+            num_frames=options["frames"],
+            fps=options["fps"],
+            num_inference_steps=options["steps"],
+            guidance_scale=options["guidance"],
+            seed=options["seed"],
+        )
     if options["output"] is not None:
         # Only now it is known whether the model's default is a video or an image.
         (Image if future.request.is_image else Video).check_path(options["output"])

@@ -85,13 +85,15 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
-def connect(options: Mapping[str, Any]) -> Client:
+def connect(options: Mapping[str, Any], limit_s: float | None = None) -> Client:
     """Open a client of the cluster that a command's options name.
 
     Parameters
     ----------
     options : mapping of str to Any
         Values of `cluster_options` by name; others are ignored.
+    limit_s : float, optional
+        Longest wait for the first engine, seconds, where it is less than the configured one.
 
     Raises
     ------
@@ -106,6 +108,7 @@ def connect(options: Mapping[str, Any]) -> Client:
     import dask.config
 
     from elastic_dit.client import Client
+    from elastic_dit.config import ClientConfig, Config
 
     scheduler, scheduler_file = options["scheduler"], options["scheduler_file"]
     if scheduler and scheduler_file:
@@ -114,7 +117,11 @@ def connect(options: Mapping[str, Any]) -> Client:
         raise click.UsageError("say which cluster: --scheduler ADDRESS or --scheduler-file FILE")
     _check_scheduler_file(scheduler_file)
     security = _security(options)
-    return Client(scheduler, scheduler_file=scheduler_file, security=security)
+    waits = ClientConfig()
+    if limit_s is not None:
+        waits = ClientConfig(ready_timeout_s=min(limit_s, waits.ready_timeout_s))
+    config = Config(client=waits)
+    return Client(scheduler, scheduler_file=scheduler_file, security=security, config=config)
 
 
 def _check_scheduler_file(path: str | None) -> None:

@@ -73,7 +73,8 @@ def _queues(queues: Sequence[Facts]) -> Table:
 
 def _requests(requests: Sequence[Facts], now: float, with_model: bool) -> Table:
     live = [one for one in requests if not Phase(one["phase"]).is_terminal]
-    shown = [*live, *(one for one in requests if one not in live)][:_REQUESTS_SHOWN]
+    over = [one for one in reversed(requests) if Phase(one["phase"]).is_terminal]
+    shown = [*live, *over][:_REQUESTS_SHOWN]
     title = "Requests"
     if len(shown) < len(requests):
         title = f"Requests ({len(shown)} of {len(requests)})"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import distributed
 import pytest
 
 from elastic_dit.cluster.local import LocalElasticCluster
@@ -120,3 +121,13 @@ def test_example_of_a_client(scheduler: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert len(list(tmp_path.glob("gen-*.mp4"))) == 3
     assert "a yellow star growing" in ran.stdout
+
+
+def test_without_an_engine_it_waits_no_longer_than_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster:
+        address = cluster.scheduler_address
+        ran = run(capsys, "generate", "a", "--scheduler", address, "--timeout", "1")
+    assert ran.code == 1
+    assert "no engine has joined within 1 s: start elastic-dit-worker" in ran.err

@@ -87,11 +87,13 @@ def test_ids_are_whole_on_a_narrow_terminal() -> None:
     assert "104.2 s" in shown
 
 
-def test_many_requests_are_cut_and_live_ones_come_first() -> None:
+def test_many_requests_are_cut_and_live_and_late_ones_come_first() -> None:
     over = [request(n, phase="completed", finished_at=6.0) for n in range(30)]
     shown = drawn(requests=[*over, request(99)])
     assert "Requests (20 of 31)" in shown
     assert "r99" in shown
+    assert "r29" in shown
+    assert "r0 " not in shown
 
 
 def test_latest_decisions() -> None:

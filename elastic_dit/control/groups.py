@@ -155,6 +155,7 @@ class GroupTable:
     def open(self, group: Group) -> None:
         """Register a new group and take its GPUs."""
         group.held = set(group.gpus)
+        group.first_epoch = group.epoch
         self._working[group.stage][group.request_id] = group
         group.segment_at = group.step_at = group.started_at
         self._register(group)

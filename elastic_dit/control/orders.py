@@ -93,7 +93,7 @@ class Orders:
     ) -> None:
         """Order another group for a running DiT stage."""
         assert record.group is not None, record
-        present, since = record.group.gpus, record.group.first_epoch
+        present, since = tuple(sorted(record.group.held)), record.group.first_epoch
         record.epoch = self._groups.next_epoch()
         self._groups.retarget(record.group, gpus, record.epoch, now)
         self._emit(

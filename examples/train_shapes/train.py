@@ -57,6 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, help=f"of the transformer, in all; {STEPS} by default")
     parser.add_argument("--hold", type=float, default=0.45, help="share of steps at full rate")
+    parser.add_argument("--rate", type=float, default=1.0, help="share of the usual learning rate")
     parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
     parser.add_argument(
         "--phase-steps", type=int, help="of an autoencoder phase; its own if left out"
@@ -101,6 +102,7 @@ def _train_transformer(arguments: argparse.Namespace) -> None:
         arguments.seed,
         arguments.evaluated,
         minutes=arguments.minutes,
+        rate=arguments.rate,
     )
     if arguments.smoke:
         kinds = tuple(replace(k, batch=SMOKE_BATCH, pool=SMOKE_POOL) for k in plan.kinds[:1])

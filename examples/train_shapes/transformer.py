@@ -71,6 +71,8 @@ class Plan:
     minutes : float, optional
         Ends this run after so long and lets the learning rate follow the clock instead of the
         steps: for machines whose speed nobody knows beforehand.
+    rate : float
+        Share of the usual learning rate, for a last stretch after it has fallen once.
     """
 
     steps: int
@@ -80,6 +82,7 @@ class Plan:
     evaluated: int = 24
     kinds: tuple[Kind, ...] = KINDS
     minutes: float | None = None
+    rate: float = 1.0
 
     def progress(self, steps: int, seconds: float) -> float:
         """Share of the training done, 1 at its end, after steps in all and seconds of this run."""
@@ -173,7 +176,7 @@ class Trainer:
                 pool.refresh(kind, max(1, kind.batch // REFRESHED_SHARE))
             loss = self._loss(kind, pool, rng)
             warm_up = min(1.0, (self.done - first + 1) / WARM_UP_STEPS)
-            rate = warm_up * hold_then_cosine(progress, plan.hold)
+            rate = plan.rate * warm_up * hold_then_cosine(progress, plan.hold)
             self.optimisers.step(loss, rate)
             self.average.update()
             self.done += 1

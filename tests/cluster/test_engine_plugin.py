@@ -147,6 +147,7 @@ async def test_teardown_leaves_a_worker_that_ignores_late_commands(
     assert set(a.handlers) - handlers == {
         "elastic_dit_fetch",
         "elastic_dit_count_tokens",
+        "elastic_dit_allowed_dops",
         "elastic_dit_inspect",
     }
     await a.plugin_remove(EnginePlugin.name)

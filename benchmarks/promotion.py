@@ -65,6 +65,11 @@ class Degree(_Report):
     """Sending states of other sizes, by bytes."""
     step_seconds: float
     """One denoising step at this degree."""
+    spread_seconds: dict[str, tuple[float, float]]
+    """Lower and upper quartile of `first`, `cached`, `switch`, `state` and `step`, and of the
+    states of other sizes by their bytes."""
+    ratios: dict[str, float]
+    """The median of each of these over a step at degree 1."""
     promotion_ratio: float
     """First group, state and switch together, over a step at degree 1."""
     repeated_ratio: float
@@ -148,7 +153,7 @@ def _timed(function: Callable[[], Any]) -> float:
 
 def _member(
     address: str, gpu: int, dop: int, engine: TorchEngine, inputs: Any, request: Any, repeats: int
-) -> dict[str, Any]:
+) -> dict[str, list[float]]:
     """All measurements of one degree at one member; all members take part in each."""
     table = GroupTable(connect(address), gpu, device=CPU, timeout_s=LIMIT_S)
     parallel = engine.parallel(MODEL)
@@ -176,15 +181,9 @@ def _member(
         parallel.use(None)
         session = _again(engine, request, inputs)
     assert group is not None
-    sized = {size: _sized(group, size, repeats) for size in SIZES_BYTES}
-    return {
-        "first": statistics.median(first_s),
-        "cached": statistics.median(cached_s),
-        "switch": statistics.median(switch_s),
-        "state": statistics.median(state_s),
-        "step": statistics.median(step_s),
-        "sized": sized,
-    }
+    sized = {str(size): _sized(group, size, repeats) for size in SIZES_BYTES}
+    taken = {"first": first_s, "cached": cached_s, "switch": switch_s, "state": state_s}
+    return {**taken, "step": step_s, **sized}
 
 
 def _again(engine: TorchEngine, request: GenerationRequest, inputs: Any) -> Session:
@@ -198,13 +197,20 @@ def _meet(group: Group) -> None:
     group.all_gather(torch.zeros(1), [1] * group.size)
 
 
-def _sized(group: Group, size: int, repeats: int) -> float:
+def _sized(group: Group, size: int, repeats: int) -> list[float]:
     state = {"state": torch.zeros(size, dtype=torch.uint8)}
     seconds = []
     for _ in range(repeats):
         _meet(group)
         seconds.append(_timed(partial(broadcast_state, group, state, 0)))
-    return statistics.median(seconds)
+    return seconds
+
+
+def _quartiles(seconds: list[float]) -> tuple[float, float]:
+    if len(seconds) == 1:
+        return seconds[0], seconds[0]
+    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return low, high
 
 
 class _Undisturbed:
@@ -260,10 +266,11 @@ def _degree(
             for gpu in range(dop)
         ]
         try:
-            master, *_ = [member.result() for member in started]
+            taken, *_ = [member.result() for member in started]
         finally:
             for member in started:
                 member.end()
+    master = {name: statistics.median(seconds) for name, seconds in taken.items()}
     repeated_s = master["cached"] + master["state"] + master["switch"]
     return Degree(
         dop=dop,
@@ -272,8 +279,10 @@ def _degree(
         switch_seconds=master["switch"],
         state_bytes=state_bytes,
         state_seconds=master["state"],
-        sized_seconds=master["sized"],
+        sized_seconds={size: master[str(size)] for size in SIZES_BYTES},
         step_seconds=master["step"],
+        spread_seconds={name: _quartiles(seconds) for name, seconds in taken.items()},
+        ratios={name: seconds / alone_s for name, seconds in master.items()},
         promotion_ratio=(repeated_s + master["first"] - master["cached"]) / alone_s,
         repeated_ratio=repeated_s / alone_s,
     )

@@ -55,6 +55,51 @@ def test_promotion(tmp_path: Path) -> None:
     assert 0 < pair["cached_seconds"] < pair["first_seconds"]
     assert pair["state_bytes"] > 0
     assert len(pair["sized_seconds"]) == 3
+    named = {"first", "cached", "switch", "state", "step", *pair["sized_seconds"]}
+    assert pair["ratios"].keys() == pair["spread_seconds"].keys() == named
+    for name, (low, high) in pair["spread_seconds"].items():
+        assert 0 < low <= pair["ratios"][name] * report["step_seconds"] * (1 + 1e-9)
+        assert pair["ratios"][name] * report["step_seconds"] <= high * (1 + 1e-9)
     spent_s = pair["first_seconds"] + pair["state_seconds"] + pair["switch_seconds"]
     assert pair["promotion_ratio"] == pytest.approx(spent_s / report["step_seconds"])
     assert pair["repeated_ratio"] < pair["promotion_ratio"]
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_device_check_without_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "device_check.json"
+    small = ("--cpu", "--steps", "3", "--repeats", "2")
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "device_check.py"), *small, "--json", str(path)],
+        check=False, capture_output=True, text=True, timeout=350,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(path.read_text())
+    assert report["ok"]
+    assert report["identical"]
+    assert report["resumed_identical"]
+    assert (report["device"], report["dtype"]) == ("virtual", "bfloat16")
+    low, high = sorted(report["step_ratios"])
+    assert report["step_ratio"] == pytest.approx((low + high) / 2)
+    assert [stage["stage"] for stage in report["stages"]] == ["encoder", "dit", "decoder"]
+    assert all(stage["weights_bytes"] > 0 for stage in report["stages"])
+    assert report["snapshot_bytes"] > 9 * 64 * 96 // 64
+    assert (report["promotion"]["plan"], report["promotion"]["status"]) == ("1→2→1", "passed")
+
+
+def test_decision_time(tmp_path: Path) -> None:
+    path = tmp_path / "decision_time.json"
+    small = ("--policy", "fcfs", "--waiting", "200", "--events", "300")
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "decision_time.py"), *small, "--json", path],
+        check=False, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(path.read_text())
+    assert (report["waiting"], report["events"]) == (200, 300)
+    for gpus in ("8", "64", "256", "1024"):
+        assert 0 < report[gpus]["p50_ms"] <= report[gpus]["p99_ms"]
+        assert report[gpus] == report["policies"]["fcfs"]["by_gpus"][gpus]
+    assert report["simulated_steps_per_s"]["fcfs"] > 0

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from elastic_dit import __version__
+from elastic_dit._version import __version__
 from elastic_dit.engine.group_store import GroupStore
 from elastic_dit.engine.payload import unpack
 from elastic_dit.engine.protocol import ModelSource

@@ -22,6 +22,7 @@ __all__ = [
     "RequestReport",
     "StageReport",
     "Totals",
+    "model_table",
     "schema_page",
 ]
 
@@ -184,7 +185,8 @@ _INTRODUCTION = """\
 Fields may be added; what is here keeps its meaning within one `schema_version`.
 
 Other figures have their schemas elsewhere: `elastic-dit status --json FILE` in the docstring of
-`elastic_dit.cluster.status.status_of`, those of benchmarks in `benchmarks/README.md`.
+`elastic_dit.cluster.status.status_of`, simulated figures in
+[their own page](simulation-schema.md), those of benchmarks in `benchmarks/README.md`.
 
 This page is made by `python -m elastic_dit.report.schema`.
 """
@@ -209,10 +211,17 @@ def schema_page() -> str:
     str
         One table per model, the outermost first.
     """
-    return "\n".join([_INTRODUCTION, *(_table(model) for model in _MODELS)])
+    return "\n".join([_INTRODUCTION, *(model_table(model) for model in _MODELS)])
 
 
-def _table(model: type[_Report]) -> str:
+def model_table(model: type[BaseModel]) -> str:
+    """A model as a Markdown table: its docstring, and a row for each field.
+
+    Parameters
+    ----------
+    model : type of pydantic.BaseModel
+        With docstrings under its fields.
+    """
     types = model.model_json_schema()["properties"]
     rows = [
         f"| `{field}` | {_type_name(types[field])} | {' '.join((info.description or '').split())} |"
@@ -236,7 +245,8 @@ def _type_name(facts: dict[str, Any]) -> str:
     if facts["type"] == "array":
         return f"list of {_type_name(facts['items'])}"
     if facts["type"] == "object":
-        return f"map of stage to {_type_name(facts['additionalProperties'])}"
+        key = _type_name(facts["propertyNames"]) if "propertyNames" in facts else "name"
+        return f"map of {key} to {_type_name(facts['additionalProperties'])}"
     return str(facts["type"])
 
 

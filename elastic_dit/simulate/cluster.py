@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -75,12 +76,14 @@ class VirtualCluster:
         self._serial = 0
         self._last_at = 0.0
         self._awaited = 0
+        self._handle = controller.handle
         self._arrivals: dict[str, Arrival] = {}
         self._ended: dict[str, RequestOutcome] = {}
         self._nodes: dict[GpuId, str] = {}
         self._alive_s: dict[GpuId, float] = {}
         self._template: dict[str, Any] = {}
         self._asked = 0
+        self._looks = (self._tick, self._place)
         self._runs = Runs(self, cost, self._overheads, random.Random(seed))
         self._obey: dict[type, Callable[[Any], None]] = {
             events.StartStage: self._runs.start,
@@ -163,13 +166,13 @@ class VirtualCluster:
 
     def run(self, until_s: float | None = None) -> SimulationResult:
         """Let time go by until every request has ended and all is still, or until a moment."""
-        self.at(0.0, self._tick)
-        if self._placement is not None:
-            self.at(0.0, self._place)
-        heap = self._heap
-        while heap and (until_s is None or heap[0][0] <= until_s):
-            self.now, _, what, args = heapq.heappop(heap)
-            if what not in (self._tick, self._place):
+        for look in self._looks[: 1 if self._placement is None else 2]:
+            self.at(0.0, look)
+        heap, pop, looks = self._heap, heapq.heappop, self._looks
+        end_s = math.inf if until_s is None else until_s
+        while heap and heap[0][0] <= end_s:
+            self.now, _, what, args = pop(heap)
+            if what not in looks:
                 self._last_at = self.now
             what(*args)
         return self._result()
@@ -183,7 +186,7 @@ class VirtualCluster:
     def tell(self, event: events.Event) -> None:
         """Let the controller handle an event now, and obey it."""
         self.num_events += 1
-        for command in self.controller.handle(event, self.now):
+        for command in self._handle(event, self.now):
             self._obey[type(command)](command)
 
     def busy(self, gpu: GpuId, since: float, what: str, subject: str, **detail: Any) -> None:
@@ -199,7 +202,7 @@ class VirtualCluster:
     def _again(self, after_s: float, what: Callable[[], None]) -> None:
         """Let a periodic look come again, unless nothing but such looks will ever happen."""
         patience_s = self._placement_interval_s + self.controller.config.load_grace_s
-        looks = sum(entry[2] in (self._tick, self._place) for entry in self._heap[:2])
+        looks = sum(entry[2] in self._looks for entry in self._heap[:2])
         nothing_else = looks == len(self._heap)
         if nothing_else and (
             len(self._ended) >= self._awaited or self.now - self._last_at > 2 * patience_s

@@ -50,6 +50,10 @@ class Run:
     Attributes
     ----------
     start : StartStage
+    key : tuple of (str, int)
+        Request and attempt: at most one run has them.
+    total_steps : int
+        Denoising steps of the request.
     epoch : int
         That of the group at work.
     gpus : tuple of int
@@ -86,16 +90,18 @@ class Run:
     preempt: bool = False
     abort: bool = False
     stalled: bool = False
+    key: tuple[str, int] = field(init=False)
+    total_steps: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        request = self.start.request
+        self.key = (request.request_id, self.start.attempt)
+        self.total_steps = request.num_inference_steps
 
     @property
     def stage(self) -> Stage:
         """What it runs."""
         return self.start.stage
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Request and attempt: at most one run has them."""
-        return (self.start.request.request_id, self.start.attempt)
 
     @property
     def fence(self) -> dict[str, Any]:

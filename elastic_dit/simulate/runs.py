@@ -145,15 +145,20 @@ class Runs:
         run.step += 1
         if run.abort:
             self._aborted(run)
-        elif run.step >= run.start.request.num_inference_steps:
+        elif run.step >= run.total_steps:
             self._finish(run)
         elif run.resize is not None:
             self._change_group(run, run.resize)
         elif run.preempt:
             self._preempted(run)
-        else:
+        else:  # nearly all there is to do in a simulation
             self._later(run, run.step_s, self._boundary)
-            self._cluster.tell(events.StepDone(**run.fence, step=run.step))
+            request_id, attempt = run.key
+            self._cluster.tell(
+                events.StepDone(
+                    request_id=request_id, attempt=attempt, epoch=run.epoch, step=run.step
+                )
+            )
 
     def _change_group(self, run: Run, resize: events.Resize) -> None:
         if any(gpu not in self._cluster.engines for gpu in resize.gpus):

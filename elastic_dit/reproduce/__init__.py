@@ -1,0 +1,1 @@
+"""The papers' experiments, on the controller that runs in production; theirs beside ours."""

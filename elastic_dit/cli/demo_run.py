@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,11 +30,17 @@ if TYPE_CHECKING:
 
     from elastic_dit.client import Client
     from elastic_dit.cluster.local import LocalElasticCluster
+    from elastic_dit.future import GenerationFuture
 
-__all__ = ["DemoOptions", "run_demo"]
+__all__ = ["DemoOptions", "demo_config", "run_demo"]
 
 LIMIT_S = 900.0
 """Longest time for all requests, seconds."""
+EARLY = 2
+"""Requests that come before the others, so that they have the GPUs to themselves at first."""
+EARLY_S = 6.0
+"""Longest time that they have, seconds; the others come once both run on several GPUs."""
+_LOOK_S = 0.05
 _CLIPS = "clips"
 _MODEL_PATH = f"{EMBEDDED_PREFIX}shapes"
 
@@ -62,12 +68,13 @@ def run_demo(options: DemoOptions) -> None:
         Where the cluster does not start, a request fails, or a file cannot be written.
     """
     console = human_console(options.json_path)
-    config = Config.load(options.config_path)
+    config = Config.load(options.config_path) if options.config_path else demo_config()
     model = _embedded_model(config)
     folder = _output_folder(options.output)
     check_json_path(options.json_path)
     with _serving(options.virtual_gpus, config, console) as client:
-        made, wall_s = _generate(client, model, options, folder, console)
+        elastic = config.control.dispatch == "elastic"
+        made, wall_s = _generate(client, model, options, folder, console, elastic=elastic)
     plain = compare(made, model, config, console) if options.compare else {}
     report = assemble(made, plain, config, options.virtual_gpus, wall_s)
     document = report.model_dump_json(indent=2)
@@ -78,6 +85,11 @@ def run_demo(options: DemoOptions) -> None:
     missing = report.totals.requests - report.totals.completed
     if missing:
         raise ElasticDitError(f"{missing} of {report.totals.requests} requests have no result")
+
+
+def demo_config() -> Config:
+    """Settings where no others are given: every GPU holds all stages, groups as the load allows."""
+    return Config.parse({"placement": {"policy": "colocated"}, "control": {"dispatch": "elastic"}})
 
 
 def _embedded_model(config: Config) -> ModelConfig:
@@ -126,12 +138,20 @@ def _close(resource: Client | LocalElasticCluster) -> None:
 
 
 def _generate(
-    client: Client, model: ModelConfig, options: DemoOptions, folder: Path, console: Console
+    client: Client,
+    model: ModelConfig,
+    options: DemoOptions,
+    folder: Path,
+    console: Console,
+    *,
+    elastic: bool,
 ) -> tuple[list[Made], float]:
     """Make everything; also seconds from the first submission to the last result."""
     submissions = demo_submissions(options.requests, options.seed, model.name)
     futures, submitted_s = [], []
-    for submission in submissions:
+    for number, submission in enumerate(submissions):
+        if number == EARLY and elastic:
+            _wait_until_shared_out(futures)
         submitted_s.append(time.perf_counter())
         futures.append(client.submit(**submission, num_inference_steps=options.steps))
     made = {}
@@ -141,6 +161,15 @@ def _generate(
             board.end(number, Phase(ended.status), _note(one))
     wall_s = time.perf_counter() - submitted_s[0]
     return [made[number] for number in sorted(made)], wall_s
+
+
+def _wait_until_shared_out(early: Sequence[GenerationFuture]) -> None:
+    """Let those that came early get all the GPUs, which they lose again to those that follow."""
+    deadline_s = time.monotonic() + EARLY_S
+    while time.monotonic() < deadline_s:
+        if all(future.done() or future.progress().dop > 1 for future in early):
+            return
+        time.sleep(_LOOK_S)  # progress is sent, but nothing can be awaited
 
 
 def _judged_and_saved(number: int, ended: Ended, folder: Path) -> Made:

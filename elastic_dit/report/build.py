@@ -10,7 +10,7 @@ from elastic_dit.judging import judge, parse_prompt
 from elastic_dit.report.schema import JudgeReport, RequestReport, StageReport, Totals
 from elastic_dit.report.sheet import Tile
 from elastic_dit.report.timeline import Span
-from elastic_dit.request import GenerationRequest
+from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.results import Image, Video
 from elastic_dit.state import StageRecord
 
@@ -101,7 +101,7 @@ def request_report(
         Without a comparison to the plain pipeline.
     """
     request = ended.request
-    stage_seconds = {record.stage: record.seconds for record in ended.records}
+    last = _last_attempts(ended.records)
     working_s = sum(record.seconds for record in ended.records)
     return RequestReport(
         request_id=request.request_id,
@@ -117,9 +117,12 @@ def request_report(
         error=ended.error,
         file=ended.file,
         latency_seconds=ended.latency_s,
-        stage_seconds=stage_seconds,
+        stage_seconds={stage: sum(each.seconds for each in last[stage]) for stage in last},
         queue_seconds=max(0.0, ended.latency_s - working_s),
-        engines={record.stage: record.gpus for record in ended.records},
+        engines={
+            stage: tuple(dict.fromkeys(gpu for each in last[stage] for gpu in each.gpus))
+            for stage in last
+        },
         stages=tuple(_stage_report(record, origin_s) for record in ended.records),
         judge=judged,
     )
@@ -200,6 +203,17 @@ def verdict_text(judged: JudgeReport) -> str:
         return "no shape visible"
     seen = (f"{name} is {getattr(judged, name)}" for name in judged.differences)
     return ", ".join(seen)
+
+
+def _last_attempts(records: Iterable[StageRecord]) -> dict[Stage, list[StageRecord]]:
+    """Per stage what its last attempt did: one record for each group that worked on it."""
+    last: dict[Stage, list[StageRecord]] = {}
+    for record in records:
+        known = last.setdefault(record.stage, [])
+        if known and known[-1].attempt != record.attempt:
+            known.clear()
+        known.append(record)
+    return last
 
 
 def _stage_report(record: StageRecord, origin_s: float) -> StageReport:

@@ -172,7 +172,9 @@ def _draw_bar(axes: Axes, span: Span, row: int, end_s: float) -> None:
         # An edge would hide a bar that is thinner than it.
         edgecolor="white", linewidth=0.8 if share > _CHARACTER_SHARE else 0.0, zorder=2,
     )  # fmt: skip
-    texts = (f"{span.label} · {span.detail}" if span.detail else span.label, span.label)
+    grouped = len(span.gpus) > 1 and span.label
+    label = f"{span.label} x{len(span.gpus)}" if grouped else span.label
+    texts = (f"{label} · {span.detail}" if span.detail else label, label, span.label)
     fitting = [text for text in texts if share > _CHARACTER_SHARE * (len(text) + 0.6)]
     if fitting:
         axes.text(

@@ -75,6 +75,14 @@ def test_repeated_stage_counts_its_last_attempt_and_all_its_work() -> None:
     assert made.queue_seconds == pytest.approx(6.0 - 3.9)
 
 
+def test_a_stage_whose_group_changed_counts_all_its_groups() -> None:
+    wider = StageRecord(stage=Stage.DIT, gpus=(1, 3), started_at=103.0, seconds=0.5, attempt=1)
+    made = report(completed((RECORDS[0], RECORDS[1], wider, RECORDS[2])))
+    assert made.stage_seconds[Stage.DIT] == 2.5
+    assert made.engines[Stage.DIT] == (1, 3)
+    assert [stage.gpus for stage in made.stages] == [(0,), (1,), (1, 3), (2,)]
+
+
 def test_report_of_a_failed_request() -> None:
     made = report(Ended(request=request(), status="failed", latency_s=1.0, error="boom"))
     assert (made.status, made.error, made.judge, made.stages) == ("failed", "boom", None, ())

@@ -52,7 +52,7 @@ def test_mixed_priority(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert {each.name for each in (tmp_path / "results").iterdir()} == {
         "mixed-priority.md", "mixed-priority.png",
     }  # fmt: skip
-    assert "foreground_burst@default" in ran.out
+    assert "Deadlines met" in ran.out
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ class GroupBox:
 
     def _tell_freed(self) -> None:
         """Say who has left; once the group has an epoch by which they are known to."""
-        owed = tuple(sorted(self._owed.difference(self.members)))
+        owed = tuple(sorted(self._owed.difference(self.members, self._lost)))
         self._owed.clear()
         if owed and self._is_master:
             self._say(GpusFreed(**self.fence, gpus=owed))

@@ -95,7 +95,7 @@ class StoreHost:
                 self._set(address)
             await process.wait()
         finally:
-            self._process = None
+            self._process, self.address = None, ""
             if process.returncode is None:
                 process.kill()
                 await process.wait()

@@ -55,6 +55,19 @@ def counts(plan: PlacementPlan) -> list[int]:
     return [held[stage] for stage in Stage]
 
 
+def test_colocated_gives_every_gpu_everything_it_can_load() -> None:
+    policy = make_placement(PlacementConfig(policy="colocated"), ["m", "n"])
+    everything = frozenset(StageKey(model, stage) for model in ("m", "n") for stage in Stage)
+    plan = policy.plan(snapshot(0, 1), 0.0)
+    assert plan is not None
+    assert (plan.epoch, plan.residency) == (1, {0: everything, 1: everything})
+    assert policy.plan(snapshot(0, 1, plan=plan), 1.0) is None
+    broken = snapshot(0, 1, plan=plan, failed={1: {f"m/{T}": "bad weights"}})
+    again = policy.plan(broken, 2.0)
+    assert again is not None
+    assert again.residency == {0: everything, 1: everything - {StageKey("m", T)}}
+
+
 def test_eight_gpus_split_in_the_ratio_with_the_dit_on_the_lowest() -> None:
     plan = StaticRatio(RATIO, ["m"]).plan(snapshot(*range(8)), 0.0)
     assert plan is not None
@@ -149,5 +162,5 @@ def test_split_is_exact_and_close_to_the_ratio(total: int, shares: tuple[int, in
 def test_policies_are_found_by_name() -> None:
     assert "static" in placement_policies()
     assert repr(make_placement(PlacementConfig(), ["m"])) == "StaticRatio(1:2:1)"
-    with pytest.raises(ConfigError, match=r"placement.policy = 'x': must be one of static"):
+    with pytest.raises(ConfigError, match=r"placement.policy = 'x': must be one of colocated, static"):
         make_placement(PlacementConfig(policy="x"), ["m"])

@@ -1,0 +1,37 @@
+"""The store of groups beside the control plane: there in time, there again, gone in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+from distributed.utils_test import gen_test
+
+from elastic_dit.cluster.store_host import StoreHost
+from tests.cluster.conditions import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+START_S = 90.0
+
+
+@gen_test(timeout=200)
+async def test_it_comes_back_under_another_address_and_goes_when_closed() -> None:
+    told: list[str] = []
+    host = StoreHost("127.0.0.1", told.append)
+    host.open()
+    host.open()
+    await eventually(lambda: host.address, START_S)
+    [first] = told
+    [process] = [p for p in psutil.Process().children() if "store_process" in " ".join(p.cmdline())]
+    host.forget("r1")
+    os.kill(process.pid, signal.SIGKILL)
+    await eventually(lambda: len(told) == 3, START_S)
+    assert told[1] == ""
+    assert told[2] == host.address != first
+    [process] = [p for p in psutil.Process().children() if "store_process" in " ".join(p.cmdline())]
+    await host.close()
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    assert host.address == ""

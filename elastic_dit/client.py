@@ -20,7 +20,7 @@ from elastic_dit.cluster.listener import Listener, call_control
 from elastic_dit.cluster.messages import FENCE_OP
 from elastic_dit.cluster.reports import read_report
 from elastic_dit.config import Config
-from elastic_dit.errors import ConfigError, InvalidRequest, SchedulerUnreachable
+from elastic_dit.errors import ClusterError, ConfigError, InvalidRequest, SchedulerUnreachable
 from elastic_dit.future import GenerationFuture
 from elastic_dit.request import MAX_SEED, GenerationRequest, new_request_id
 
@@ -53,7 +53,7 @@ class Client:
         Where nothing answers within ``config.client.connect_timeout_s``, or the scheduler file
         holds no address.
     ConfigError
-        Where `target` is none of these.
+        Where `target` is none of these, no address, or one for TLS without certificates.
 
     Notes
     -----
@@ -325,7 +325,13 @@ class Client:
     def _sync(self, work: Coroutine[Any, Any, Any]) -> Any:
         return work if self.asynchronous else self._dask.sync(lambda: work)
 
-    def _unreachable(self, error: BaseException) -> SchedulerUnreachable:
+    def _unreachable(self, error: BaseException) -> ClusterError | ConfigError:
+        """What a failed connection means: nothing there, or nothing that could be."""
+        if isinstance(error, TypeError):  # of Dask's TLS connector, where it has no certificates
+            return ConfigError("security", None, f"certificates, for {self._wanted} is TLS")
+        if isinstance(error, ValueError):
+            allowed = f"an address like tcp://host:8786 ({error})"
+            return ConfigError("scheduler", self._wanted, allowed)
         limit_s = self.config.client.connect_timeout_s
         return SchedulerUnreachable(
             f"no Dask scheduler answers at {self._wanted} within {limit_s:g} s ({error})"

@@ -189,7 +189,7 @@ class Config(_Section):
             settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError("config", str(path), f"a readable file ({error.strerror})") from None
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError("config", str(path), f"valid YAML ({error})") from None
         if not isinstance(settings, dict):
             raise ConfigError("config", str(path), "a YAML mapping of settings")

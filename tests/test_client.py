@@ -440,9 +440,21 @@ async def test_engines_that_do_not_answer_are_waited_for_so_long_and_no_longer()
 @gen_test()
 async def test_a_wrong_address_is_unreachable_within_the_limit():
     config = Config.parse({"client": {"connect_timeout_s": 0.5}})
-    for address in ("tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:notaport"):
-        with pytest.raises(SchedulerUnreachable, match="no Dask scheduler answers at"):
-            await elastic_dit.Client(address, config=config, asynchronous=True)
+    with pytest.raises(SchedulerUnreachable, match="no Dask scheduler answers at"):
+        await elastic_dit.Client("tcp://127.0.0.1:9", config=config, asynchronous=True)
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "nonsense://x", "127.0.0.1:notaport"])
+@gen_test()
+async def test_what_is_no_address_is_said_to_be_none(address):
+    with pytest.raises(ConfigError, match=f"scheduler = '{address}': must be an address like"):
+        await elastic_dit.Client(address, asynchronous=True)
+
+
+@gen_test()
+async def test_tls_needs_certificates():
+    with pytest.raises(ConfigError, match="security = None: must be certificates"):
+        await elastic_dit.Client("tls://127.0.0.1:9", asynchronous=True)
 
 
 def test_a_failed_connection_leaves_nothing_half_open():

@@ -119,7 +119,10 @@ def connect(options: Mapping[str, Any], limit_s: float | None = None) -> Client:
     security = _security(options)
     waits = ClientConfig()
     if limit_s is not None:
-        waits = ClientConfig(ready_timeout_s=min(limit_s, waits.ready_timeout_s))
+        waits = ClientConfig(
+            ready_timeout_s=min(limit_s, waits.ready_timeout_s),
+            submit_timeout_s=min(limit_s, waits.submit_timeout_s),
+        )
     config = Config(client=waits)
     return Client(scheduler, scheduler_file=scheduler_file, security=security, config=config)
 

@@ -46,7 +46,8 @@ def _headline(status: Facts) -> Text:
     models = ", ".join(status["models"]) or "no model"
     ended = ", ".join(f"{count} {phase}" for phase, count in status["ended"].items() if count)
     gpus = len(status["gpus"])
-    text = f"{gpus} GPU{'' if gpus == 1 else 's'} serve {models}. Ended: {ended or 'none'}."
+    serving = "1 GPU serves" if gpus == 1 else f"{gpus} GPUs serve"
+    text = f"{serving} {models}. Ended: {ended or 'none'}."
     return Text(text, style="bold")
 
 

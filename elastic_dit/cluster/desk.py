@@ -79,7 +79,9 @@ class RequestDesk:
                 requests = await self._check(submissions, ready_timeout_s)
                 dops = await asyncio.gather(*map(self._allowed_dops, requests))
         except TimeoutError:
-            raise NotReady(f"no engine answered within {answer_timeout_s:g} s") from None
+            raise NotReady(
+                f"no engine answered within {answer_timeout_s:g} s: is an elastic-dit-worker up?"
+            ) from None
         if client not in self._reactor.scheduler.clients:
             raise ClusterError(f"client {client} left while its request was checked")
         taken: list[GenerationRequest] = []

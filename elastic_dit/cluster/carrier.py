@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from elastic_dit.cluster import futures
@@ -50,6 +51,8 @@ class CommandCarrier:
         ``host:port`` of the store on which groups meet; empty where none can form.
     restarts : Restarts
         Of engines that hang.
+    when_over : callable
+        Called with the id of each request that ends and had a group.
     """
 
     def __init__(self, scheduler: Any, directory: Directory) -> None:
@@ -59,12 +62,15 @@ class CommandCarrier:
         self.nodes_released: list[str] = []
         self.store = ""
         self.restarts = Restarts(scheduler)
+        self.when_over: Callable[[str], None] = _nothing
+        self._grouped: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<CommandCarrier to {len(self._directory)} engines>"
 
     def carry(self, command: Command) -> None:
         """Carry one command out. A result's worker must be there (see `holds`)."""
+        self._note_groups(command)
         match command:
             case Complete():
                 self._complete(command)
@@ -80,6 +86,17 @@ class CommandCarrier:
                 self._restart(command)
             case _:
                 self._tell_engines(command)
+
+    def _note_groups(self, command: Command) -> None:
+        """Remember who has a group, until the request ends."""
+        match command:
+            case StartStage() if len(command.gpus) > 1:
+                self._grouped.add(command.request.request_id)
+            case Resize():
+                self._grouped.add(command.request_id)
+            case Complete() | Fail() | Cancelled() if command.request_id in self._grouped:
+                self._grouped.remove(command.request_id)
+                self.when_over(command.request_id)
 
     def holds(self, result: ArtifactRef) -> bool:
         """Whether the worker that holds a result is still there."""
@@ -160,3 +177,7 @@ def _failed(command: Fail) -> GenerationFailed:
     return GenerationFailed(
         command.request_id, str(failure.stage), failure.error_type, message, command.attempts
     )
+
+
+def _nothing(_: str) -> None:
+    """Nobody wants to know."""

@@ -196,6 +196,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         if self.reactor.uses_groups:
             self._store.open()
         self.reactor.meet_at(self._store.address)
+        self.reactor.carrier.when_over = self._store.forget
 
     def _meet_at(self, address: str) -> None:
         self.reactor.meet_at(address)

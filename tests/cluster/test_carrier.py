@@ -14,16 +14,18 @@ from elastic_dit.events import (
     Abort,
     AskNodes,
     DropStage,
+    Fail,
     LoadStage,
     Preempt,
     Prefetch,
     Release,
     ReleaseNode,
     Resize,
+    RestartEngine,
     StartStage,
 )
 from elastic_dit.request import Stage
-from elastic_dit.state import ArtifactRef
+from elastic_dit.state import ArtifactRef, Failure
 
 REQUEST = FAKE_CARD.complete({"prompt": "a circle", "request_id": "r", "seed": 1})
 HELD = ArtifactRef(request_id="r", attempt=1, stage=Stage.ENCODER, gpu=2, nbytes=1, digest="d")
@@ -36,6 +38,7 @@ ROUTES = [
     (START, (0, 1), (0, 1, 2)),
     (Prefetch(request_id="r", attempt=1, stage=Stage.DIT, gpu=1, inputs=(HELD,)), (1,), (1, 2)),
     (Resize(**FENCE), (0, 1), (0, 1)),
+    (Resize(**{**FENCE, "gpus": (1,)}, present=(0, 2)), (0, 1, 2), (0, 1, 2)),
     (Preempt(**FENCE), (0, 1), (0, 1)),
     (Abort(**FENCE), (0, 1), (0, 1)),
     (Release(artifact=HELD), (2,), (2,)),
@@ -97,3 +100,31 @@ def test_wishes_for_machines_are_kept_for_whoever_can_get_them(carrier, sent):
     assert carrier.nodes_wanted == 3
     assert carrier.nodes_released == ["n"]
     assert not sent
+
+
+def test_commands_say_where_groups_meet(carrier, sent):
+    carrier.carry(START)
+    carrier.store = "10.0.0.1:4000"
+    carrier.carry(START)
+    assert [message["store"] for _, message in sent] == ["", "", "10.0.0.1:4000", "10.0.0.1:4000"]
+
+
+def test_an_engine_that_hangs_is_struck_at_once_and_restarted(carrier, sent):
+    restarted = []
+    carrier.restarts = SimpleNamespace(begin=restarted.append)
+    for _ in range(2):
+        carrier.carry(RestartEngine(gpu=1, reason="it hangs"))
+    assert restarted == ["tcp://1"]
+    assert carrier.directory.address(1) is None
+    carrier.carry(START)
+    assert [address for address, _ in sent] == ["tcp://0"]
+
+
+def test_what_groups_wrote_of_a_request_is_forgotten_at_its_end(carrier):
+    over = []
+    carrier.when_over = over.append
+    failure = Failure(error_type="E", message="m", stage=Stage.DIT)
+    end = Fail(request_id="r", failure=failure, attempts=1)
+    for command in (end, START, Resize(**FENCE), end, end):
+        carrier._note_groups(command)
+    assert over == ["r"]

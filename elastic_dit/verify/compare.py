@@ -19,9 +19,9 @@ TOLERANCES = {"float32": 1e-5, "bfloat16": 0.05, "float16": 0.01}
 At another degree of parallelism matrix products and attention have other shapes, so a kernel may
 add the same numbers in another order and round the last bit otherwise: 1.2e-7 of a value in
 float32, 7.8e-3 in bfloat16, 9.8e-4 in float16. In float32 that grew to a few parts in a million
-over all layers and steps in every family (``docs/families.md``). The other two are some last bits
-for each of a few dozen steps; on CPUs the difference there was none at all. A wrong result, such
-as one of which a GPU saw only its own keys, is off by a good part of the latents themselves.
+over all layers and steps in every family (``docs/families.md``). The other two leave room for a
+few last bits; tiny models on CPUs differed by none or one. A wrong result, such as one of which a
+GPU saw only its own keys, is off by a good part of the latents themselves.
 """
 
 

@@ -53,7 +53,7 @@ def test_files_that_are_no_mapping(tmp_path, text):
 def test_a_file_in_another_encoding_is_said_to_be_no_yaml(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="config = .*: must be valid YAML"):
+    with pytest.raises(ConfigError, match=r"config = .*: must be valid YAML"):
         Config.load(path)
 
 

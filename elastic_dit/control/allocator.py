@@ -97,6 +97,14 @@ class BuddyAllocator:
         found = [Block(start, size) for size, starts in self._free.items() for start in starts]
         return iter(sorted(found))
 
+    def free_starts(self, size: int) -> Sequence[GpuId]:
+        """Where the maximal free blocks of one size start, ascending."""
+        return self._free.get(size, ())
+
+    def free_around(self, block: Block) -> Block | None:
+        """The maximal free block that `block` lies in, None where some of it is not free."""
+        return self._enclosing_free(block)
+
     def fits(self, size: int) -> bool:
         """Whether a block of `size` could be had now."""
         return any(starts for larger, starts in self._free.items() if larger >= size)

@@ -6,17 +6,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedSet
 
+from elastic_dit.control.allocator import BuddyAllocator
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
 if TYPE_CHECKING:
     from elastic_dit.control.groups import Group
 
-__all__ = ["FreeListener", "Gpu", "GpuPool"]
+__all__ = ["Gpu", "GpuPool"]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -95,25 +96,15 @@ class Gpu:
         return self.busy_s + (now - self.busy_since if self.group else 0.0)
 
 
-class FreeListener(Protocol):
-    """Hears when a GPU becomes free for a stage or stops being so.
-
-    A dispatch policy that keeps an allocator of its own up to date implements it.
-    """
-
-    def gpu_freed(self, key: StageKey, gpu: GpuId) -> None:
-        """`gpu` can start `key` now."""
-        ...
-
-    def gpu_taken(self, key: StageKey, gpu: GpuId) -> None:
-        """`gpu` can no longer start `key`."""
-        ...
-
-
 class GpuPool:
-    """All live GPUs, with the free ones of every stage kept sorted.
+    """All live GPUs, with the free ones of every stage kept sorted and, once asked for, in blocks.
 
     Every change of a GPU ends in `refresh`, which costs O(stages it holds x log GPUs).
+
+    Attributes
+    ----------
+    version : int
+        Grows with every change of what is free, takes work or is done by a group.
     """
 
     def __init__(self, prefetch_depth: int) -> None:
@@ -124,7 +115,9 @@ class GpuPool:
         self._serving: dict[StageKey, set[GpuId]] = {}
         self._slots: dict[StageKey, OrderedDict[GpuId, None]] = {}
         self._listed: dict[GpuId, set[StageKey]] = {}
-        self.listener: FreeListener | None = None
+        self._blocks: dict[StageKey, BuddyAllocator] = {}
+        self._touched: OrderedDict[str, int] = OrderedDict()
+        self.version = 0
         self.when_freed: Callable[[Gpu], None] | None = None
 
     def __repr__(self) -> str:
@@ -160,6 +153,28 @@ class GpuPool:
         """GPUs that can start a stage now, ascending."""
         return self._free.get(key, ())
 
+    def blocks(self, key: StageKey, slots_per_node: int) -> BuddyAllocator:
+        """The free GPUs of a stage as blocks inside nodes, kept from the first call on."""
+        found = self._blocks.get(key)
+        if found is None:
+            # The largest power of two that divides a node, so that no aligned block leaves it.
+            size = slots_per_node & -slots_per_node
+            found = self._blocks[key] = BuddyAllocator(size, gpus=self.free(key))
+        return found
+
+    def touch(self, node: str) -> None:
+        """Something about the GPUs of a machine, or their groups, changed."""
+        self.version += 1
+        self._touched[node] = self.version
+        self._touched.move_to_end(node)
+
+    def touched(self, since: int) -> Iterator[str]:
+        """Machines that changed after a version, the latest first."""
+        for node, version in reversed(self._touched.items()):
+            if version <= since:
+                return
+            yield node
+
     def serving(self, key: StageKey) -> AbstractSet[GpuId]:
         """GPUs that take work for a stage, busy or not."""
         return self._serving.get(key, set())
@@ -183,6 +198,9 @@ class GpuPool:
             del self._nodes[gone.node]
         for key in self._listed.pop(gpu, set()):
             self._list(key, gpu, serves=False, free=False, slot=False)
+        self.touch(gone.node)
+        if not members:
+            del self._touched[gone.node]
         return gone
 
     def take(self, gpu: GpuId, group: Group, now: float) -> None:
@@ -220,18 +238,25 @@ class GpuPool:
         """Bring the indices in line with a changed GPU."""
         idle = gpu.is_idle
         slot = gpu.ending and len(gpu.prepared) < self._prefetch_depth
+        changed = False
         for key in self._listed.get(gpu.gpu, set()) | gpu.resident:
             serves = gpu.serves(key)
-            self._list(key, gpu.gpu, serves=serves, free=serves and idle, slot=serves and slot)
+            changed |= self._list(
+                key, gpu.gpu, serves=serves, free=serves and idle, slot=serves and slot
+            )
+        if changed:
+            self.touch(gpu.node)
         self._listed[gpu.gpu] = set(gpu.resident)
 
-    def _list(self, key: StageKey, gpu: GpuId, *, serves: bool, free: bool, slot: bool) -> None:
+    def _list(self, key: StageKey, gpu: GpuId, *, serves: bool, free: bool, slot: bool) -> bool:
+        """Bring the indices of one stage in line; whether more than its slots changed."""
         if key not in self._free:
             self._free[key], self._serving[key], self._slots[key] = (
                 SortedSet(),
                 set(),
                 OrderedDict(),
             )
+        changed = free != (gpu in self._free[key]) or serves != (gpu in self._serving[key])
         if free != (gpu in self._free[key]):
             self._list_free(key, gpu, free)
         if serves:
@@ -242,11 +267,15 @@ class GpuPool:
             self._slots[key].setdefault(gpu)
         else:
             self._slots[key].pop(gpu, None)
+        return changed
 
     def _list_free(self, key: StageKey, gpu: GpuId, free: bool) -> None:
+        blocks = self._blocks.get(key)
         if free:
             self._free[key].add(gpu)
+            if blocks is not None:
+                blocks.add(gpu)
         else:
             self._free[key].remove(gpu)
-        if self.listener is not None:
-            (self.listener.gpu_freed if free else self.listener.gpu_taken)(key, gpu)
+            if blocks is not None:
+                blocks.remove(gpu)

@@ -190,6 +190,7 @@ class GroupTable:
         group.step_s = None  # the next step carries the change
         if group.state is GroupState.RESIZING:
             group.state = GroupState.RUNNING
+        self.touch(group)
 
     def drop_target(self, group: Group, now: float) -> None:
         """A resize will not be done; nobody waits any more to join."""
@@ -199,6 +200,13 @@ class GroupTable:
         group.state = GroupState.RUNNING
         if group.broken:
             group.broken, group.segment_at = False, now
+        self.touch(group)
+
+    def touch(self, group: Group) -> None:
+        """Note for policies that a group's state changed; its GPUs tell of themselves."""
+        for gpu in group.gpus:
+            if gpu in self._pool:
+                self._pool.touch(self._pool[gpu].node)
 
     def wind_down(self, group: Group) -> None:
         """The group has been told to stop: nothing useful will come of it."""

@@ -116,6 +116,7 @@ class Orders:
         group = record.group
         assert group is not None, record
         group.state = GroupState.PREEMPTING
+        self._groups.touch(group)
         self._emit(
             Preempt(
                 request_id=record.request_id,

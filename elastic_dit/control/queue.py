@@ -22,6 +22,7 @@ class WaitQueue:
         self.key = key
         self._records: SortedDict[Order, RequestRecord] = SortedDict()
         self._unprepared: SortedDict[Order, RequestRecord] = SortedDict()
+        self._weight = 0.0
 
     def __repr__(self) -> str:
         return f"<WaitQueue {self.key.model}/{self.key.stage}: {len(self)}>"
@@ -42,6 +43,11 @@ class WaitQueue:
         """The first in line whose inputs no GPU was told to pull ahead."""
         return self._unprepared.peekitem(0)[1] if self._unprepared else None
 
+    @property
+    def weight(self) -> float:
+        """What the policy weighs all of them together."""
+        return self._weight
+
     def position(self, record: RequestRecord) -> int:
         """Requests ahead of this one."""
         return int(self._records.bisect_left(record.rank))
@@ -50,11 +56,14 @@ class WaitQueue:
         """Queue a request under its rank."""
         self._records[record.rank] = record
         self._unprepared[record.rank] = record
+        self._weight += record.weight
 
     def remove(self, record: RequestRecord) -> None:
         """Take a request out."""
         del self._records[record.rank]
         self._unprepared.pop(record.rank, None)
+        # An empty queue weighs nothing, whatever rounding left.
+        self._weight = self._weight - record.weight if self._records else 0.0
 
     def mark_prepared(self, record: RequestRecord, prepared: bool) -> None:
         """Note whether some GPU pulls its inputs ahead."""

@@ -56,6 +56,8 @@ class RequestRecord:
         GPUs it failed on.
     rank : tuple
         Its key in the queue it waits in.
+    weight : float
+        What the policy weighs it, while it waits.
     held_until : float or None
         While it waits outside of its queue for a retry: until when.
     finished_at : float or None
@@ -83,6 +85,7 @@ class RequestRecord:
     copies: tuple[ArtifactRef, ...] = ()
     avoid: set[GpuId] = field(default_factory=set)
     rank: Order = ()
+    weight: float = 0.0
     held_until: float | None = None
     finished_at: float | None = None
     result: ArtifactRef | None = None

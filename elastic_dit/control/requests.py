@@ -24,11 +24,24 @@ class RequestTable:
         Finished records to keep.
     order : callable
         Sort key of a waiting request; the order of acceptance breaks ties.
+    weigh : callable, optional
+        What a waiting request adds to the weight of its queue.
+
+    Attributes
+    ----------
+    version : int
+        Grows whenever a request joins or leaves a queue or ends.
     """
 
-    def __init__(self, finished_kept: int, order: Callable[[RequestRecord], Order]) -> None:
+    def __init__(
+        self,
+        finished_kept: int,
+        order: Callable[[RequestRecord], Order],
+        weigh: Callable[[RequestRecord], float] | None = None,
+    ) -> None:
         self._finished_kept = finished_kept
         self._order = order
+        self._weigh = weigh
         self._live: dict[str, RequestRecord] = {}
         self._finished: OrderedDict[str, RequestRecord] = OrderedDict()
         self._queues: dict[StageKey, WaitQueue] = {}
@@ -37,6 +50,7 @@ class RequestTable:
         self._holders: dict[GpuId, dict[str, None]] = {}
         self._accepted = 0
         self._waiting = 0
+        self.version = 0
         self.ended: dict[Phase, int] = dict.fromkeys(
             (Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED), 0
         )
@@ -89,6 +103,7 @@ class RequestTable:
         record.phase = Phase.waiting_for(stage)
         record.waiting_since = now
         record.rank = (*self._order(record), record.sequence)
+        record.weight = self._weigh(record) if self._weigh is not None else 0.0
         self._waiting += 1
         if after_s > 0:
             record.held_until = now + after_s
@@ -108,6 +123,7 @@ class RequestTable:
         return any_due
 
     def _enqueue(self, record: RequestRecord) -> None:
+        self.version += 1
         key = record.key
         queue = self._queues.get(key)
         if queue is None:
@@ -117,6 +133,7 @@ class RequestTable:
 
     def stop_waiting(self, record: RequestRecord) -> None:
         """Take a request out of its queue."""
+        self.version += 1
         if record.held_until is None:
             self._queues[record.key].remove(record)
         record.held_until = None
@@ -124,6 +141,7 @@ class RequestTable:
 
     def finish(self, record: RequestRecord, phase: Phase, now: float) -> None:
         """A request that neither waits nor runs has ended."""
+        self.version += 1
         record.phase = phase
         record.finished_at = now
         self.ended[phase] += 1

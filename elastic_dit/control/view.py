@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from elastic_dit.config import ControlConfig
+from elastic_dit.control.allocator import BuddyAllocator
 from elastic_dit.control.gpus import GpuPool
 from elastic_dit.control.groups import GroupState, GroupTable
 from elastic_dit.control.requests import RequestTable
@@ -108,6 +109,8 @@ class RequestView(Protocol):
     @property
     def inputs(self) -> tuple[ArtifactRef, ...]: ...
     @property
+    def dops(self) -> tuple[int, ...]: ...
+    @property
     def group(self) -> GroupView | None: ...
     @property
     def prepared(self) -> GpuId | None: ...
@@ -126,6 +129,8 @@ class QueueView(Protocol):
     def head(self) -> RequestView | None: ...
     @property
     def next_unprepared(self) -> RequestView | None: ...
+    @property
+    def weight(self) -> float: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[RequestView]: ...
 
@@ -202,11 +207,16 @@ class ClusterView:
         """Requests that have not ended, in order of acceptance."""
         return self._table.live
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a GPU, over all stages."""
+        return self._table.waiting
+
     def queue(self, key: StageKey) -> QueueView | None:
         """Who waits for a stage of a model; None where nobody ever did."""
         return self._table.queues.get(key)
 
-    def queues(self, stage: Stage) -> Iterable[tuple[StageKey, QueueView]]:
+    def queues(self, stage: Stage) -> Sequence[tuple[StageKey, QueueView]]:
         """The queues of a stage that are not empty, one per model."""
         return [(queue.key, queue) for queue in self._table.queues_of(stage) if len(queue)]
 
@@ -223,6 +233,22 @@ class ClusterView:
     def running(self, stage: Stage) -> Collection[GroupView]:
         """Groups at work on a stage, the longest there first; not those being aborted."""
         return self._groups.working(stage)
+
+    # -------------------------------------------------------------------------------- changes
+    @property
+    def version(self) -> tuple[int, int]:
+        """Differs whenever queues, groups or free GPUs do; steps and time alone leave it."""
+        return (self._table.version, self._pool.version)
+
+    def touched(self, since: tuple[int, int]) -> Iterator[str]:
+        """Machines whose GPUs or groups changed after a version, the latest first."""
+        return self._pool.touched(since[1])
+
+    @property
+    def widest(self) -> int | None:
+        """Largest group that can form at present; None for no limit."""
+        widest: int | None = getattr(self.times, "widest", None)
+        return widest
 
     # ----------------------------------------------------------------------------------- GPUs
     @property
@@ -251,6 +277,19 @@ class ClusterView:
     def free(self, key: StageKey) -> Sequence[GpuId]:
         """GPUs that can start a stage now, ascending."""
         return self._pool.free(key)
+
+    def blocks(self, key: StageKey) -> BuddyAllocator:
+        """The free GPUs of a stage as aligned blocks inside nodes; to be looked at only."""
+        return self._pool.blocks(key, self.config.slots_per_node)
+
+    def groups_on(self, node: str, stage: Stage) -> Iterator[GroupView]:
+        """Groups at work on a stage with their master on a machine, by GPU."""
+        for gpu in sorted(self._pool.node(node)):
+            group = self._pool[gpu].group
+            if group is None or group.state is GroupState.ABORTING:
+                continue
+            if group.stage is stage and group.gpus[:1] == (gpu,):
+                yield group
 
     def is_free(self, key: StageKey, gpu: GpuId) -> bool:
         """Whether a GPU can start a stage now."""

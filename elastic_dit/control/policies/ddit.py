@@ -18,9 +18,12 @@ from elastic_dit.control.groups import GroupState
 from elastic_dit.control.policies.optimal import OptimalDops
 from elastic_dit.control.policies.space import Space
 from elastic_dit.control.view import ClusterView, GroupView, RequestView
-from elastic_dit.request import Stage, StageKey
+from elastic_dit.request import Stage
 
 __all__ = ["DditGreedy"]
+
+_ROWS_KEPT = 64
+"""Rows of the promote table beyond two per group at work from which on it is tidied up."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class DditGreedy:
     def __init__(self, *, promote: bool = True) -> None:
         self._promote = promote
         self._hungry: dict[str, _Hungry] = {}
+        self._looked = (0, 0)
 
     def __repr__(self) -> str:
         return f"DditGreedy(promote={self._promote})"
@@ -64,9 +68,9 @@ class DditGreedy:
         yield from prefetches(view)
 
     def _promotions(self, view: ClusterView, dops: OptimalDops) -> Iterator[actions.Action]:
-        """Lines 7 to 13."""
+        """Lines 7 to 13, where something changed: elsewhere nobody can who could not before."""
         rows = []
-        for group in view.running(Stage.DIT):
+        for group in self._changed(view):
             if not view.free(group.key):
                 continue
             request = view.requests[group.request_id]
@@ -75,18 +79,22 @@ class DditGreedy:
                 starvation_s = self._starve(dops, request, group)
                 rows.append((-starvation_s, request.sequence, optimal, group))
         self._forget_those_done(view)
-        space: Space | None = None
         for starvation, _, optimal, group in sorted(rows, key=lambda row: row[:2]):
-            if not view.free(group.key):
-                continue
-            space = space or _space(view, group.key)
-            block = _widest(space, group, optimal)
+            block = _widest(Space(view, group.key), group, optimal)
             if block is not None:
-                space = None
                 reason = f"DoP {block.size} of {optimal}, starved {-starvation:.2f} s"
                 yield actions.Resize(group.request_id, block.gpus, reason)
 
+    def _changed(self, view: ClusterView) -> list[GroupView]:
+        """Groups of the machines that changed since the last look."""
+        nodes = list(view.touched(self._looked))
+        self._looked = view.version
+        return [group for node in nodes for group in view.groups_on(node, Stage.DIT)]
+
     def _forget_those_done(self, view: ClusterView) -> None:
+        """Now and then, so that it costs nothing to speak of per event."""
+        if len(self._hungry) <= 2 * len(view.running(Stage.DIT)) + _ROWS_KEPT:
+            return
         for name in tuple(self._hungry):
             request = view.requests.get(name)
             if request is None or request.stage is not Stage.DIT:
@@ -107,14 +115,10 @@ class DditGreedy:
         """Lines 15 to 20: from `B` downwards, whatever is free."""
         while (request := first_in_line(view, Stage.DIT)) is not None:
             optimal = dops.of(request.request)
-            space = _space(view, request.key)
+            space = Space(view, request.key)
             block = space.block(min(optimal, space.largest))
             assert block is not None, request
             yield actions.Start(request.request_id, block.gpus, f"DoP {block.size} of {optimal}")
-
-
-def _space(view: ClusterView, key: StageKey) -> Space:
-    return Space(view, key, view.config.slots_per_node, frozenset())
 
 
 def _widest(space: Space, group: GroupView, optimal: int) -> Block | None:

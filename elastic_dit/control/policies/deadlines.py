@@ -6,6 +6,7 @@ there is; when they no longer do, the job that needs most is let go: that saves 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -53,36 +54,42 @@ def plan_deadlines(jobs: Iterable[Job], num_gpus: int, now: float) -> DeadlinePl
     now : float
     """
     needs: dict[str, int] = {}
-    chosen: list[tuple[float, Job]] = []
+    chosen: dict[str, tuple[float, Job]] = {}
+    largest: list[tuple[float, int, int, str]] = []
     lost: list[Job] = []
     booked = 0.0
-    for job in sorted(jobs, key=lambda job: (job.deadline_at, job.record.sequence)):
-        dop = _smallest_in_time(job, now)
+    in_turn = sorted(jobs, key=lambda job: (job.deadline_at, job.record.sequence))
+    for index, job in enumerate(in_turn):
+        steps = job.steps_left
+        dop = _smallest_in_time(job, steps, now)
         if dop is None:
             lost.append(job)
             continue
         needs[job.request_id] = dop
-        gpu_s = dop * job.steps_left * job.step_s[dop]
-        chosen.append((gpu_s, job))
+        gpu_s = dop * steps * job.step_s[dop]
+        chosen[job.request_id] = (gpu_s, job)
+        # Among equals the lower priority is let go.
+        entry = (-gpu_s, job.record.request.priority, index, job.request_id)
+        heapq.heappush(largest, entry)
         booked += gpu_s
         while booked > num_gpus * (job.deadline_at - now):
-            # Among equals the lower priority is let go.
-            dropped = max(chosen, key=lambda entry: (entry[0], -entry[1].record.request.priority))
-            chosen.remove(dropped)
+            dropped = chosen.pop(heapq.heappop(largest)[-1])
             booked -= dropped[0]
             lost.append(dropped[1])
             del needs[dropped[1].request_id]
-    tight = _tight(chosen, needs, num_gpus, now)
-    ordered = [job for _, job in chosen]
-    return DeadlinePlan(tight=ordered[:tight], kept=ordered[tight:], lost=lost, needs=needs)
+    ordered = list(chosen.values())
+    tight = _tight(ordered, needs, num_gpus, now)
+    kept = [job for _, job in ordered]
+    return DeadlinePlan(tight=kept[:tight], kept=kept[tight:], lost=lost, needs=needs)
 
 
-def _smallest_in_time(job: Job, now: float) -> int | None:
+def _smallest_in_time(job: Job, steps: int, now: float) -> int | None:
     if math.isinf(job.deadline_at):
         return 1
-    for dop in job.step_s:
-        margin_s = 0.0 if dop == job.dop else _MARGIN_S
-        if now + job.remaining_s(dop) + margin_s <= job.deadline_at:
+    left_s, present = job.deadline_at - now - job.times.decode_s, job.dop
+    for dop, step_s in job.step_s.items():
+        margin_s = 0.0 if dop == present else _MARGIN_S
+        if steps * step_s + margin_s <= left_s:
             return dop
     return None
 

@@ -24,25 +24,39 @@ is the work divided by that.
 
 It widens only to degrees of parallelism whose step times it is told: give the controller a cost
 model (`elastic_dit.cost.CostTimes`). From observed times alone it stays at the DoPs seen so far.
+
+One decision costs the same whatever the size of the cluster and of its queues. It looks at the
+groups on `GPUS_IN_SIGHT` GPUs, those where something changed first and the rest in turn, and at a
+bounded part of each queue (`elastic_dit.control.policies.sight`); gives no more than
+`_MOST_ACTIONS` orders; has no more than a bounded number of moves and shrinkages under way
+(`elastic_dit.control.policies.room`); and is skipped where queues, groups and free GPUs are as it
+left them. Free GPUs and the order of those that wait are the whole cluster's at every look, which
+is why the bound on starvation holds at any size. Up to `GPUS_IN_SIGHT` GPUs a decision sees every
+group; beyond that a promotion or a shrinkage elsewhere comes a few events later, which changed
+nothing to speak of in a burst on 64 GPUs. `benchmarks/decision_time.py` measures the time of an
+event: it does not grow from 64 GPUs to 1 024, and is largest where deadlines rule.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
-from itertools import islice
 
 from elastic_dit.control import actions
-from elastic_dit.control.block import Block
 from elastic_dit.control.dispatch import nearest_gpu, prefetches, register_dispatch
-from elastic_dit.control.groups import GroupState
+from elastic_dit.control.policies.counts import (
+    num_denoisers,
+    num_free,
+    num_within_reach,
+    stages_in_use,
+)
 from elastic_dit.control.policies.deadlines import plan_deadlines
-from elastic_dit.control.policies.jobs import Job, survey
-from elastic_dit.control.policies.space import Space
+from elastic_dit.control.policies.jobs import Job
+from elastic_dit.control.policies.room import Room
+from elastic_dit.control.policies.sight import GPUS_IN_SIGHT, Sight
 from elastic_dit.control.view import ClusterView, RequestView, StageTimes
-from elastic_dit.request import Stage
-from elastic_dit.state import GpuId
+from elastic_dit.request import Stage, StageKey
 
 __all__ = ["Elastic"]
 
@@ -62,12 +76,16 @@ _TAIL_MEMORY_S = 3600.0
 """The worst latency seen fades to 1/e in this time."""
 _LOST_WEIGHT = 1.5
 """A job that misses its deadline anyway ranks as if it had this many times its work to do."""
-_IN_SIGHT = 48
-"""Waiting requests of one queue, and oldest requests, that one decision looks at."""
 _REVIEW_S = 5.0
 """Where nothing happens, deadlines still draw near: a decision stands no longer than this."""
 _LAST_STEPS = 1
 """A group this near its end is left alone: its GPUs are free before a change would come."""
+_MOST_ACTIONS = 16
+"""Actions of one decision, decodes and prefetches aside; what is left comes with the next one."""
+_SPARE_IN_LINE = 8
+"""Waiting requests that are ranked beyond those that the free GPUs could start."""
+_LEAST_SHARE = 8
+"""Waiting requests with a deadline that a part of a large cluster cares for, at least."""
 _MOVE_S = 0.05
 """What a change of group must save, at least, seconds."""
 
@@ -80,35 +98,54 @@ class Elastic:
     def __init__(self) -> None:
         self._worst_s = 0.0
         self._worst_at = 0.0
-        self._moves: dict[str, Block] = {}
         self._times: StageTimes | None = None
-        self._decided: tuple[int, ...] = ()
+        self._sight = Sight()
+        self._room = Room()
+        self._keys: frozenset[StageKey] = frozenset()
+        self._started: list[Job] = []
+        self._decided = (-1, -1)
         self._decided_at = -math.inf
+        self._again = False
 
     def __repr__(self) -> str:
         return "Elastic()"
 
     def order(self, request: RequestView) -> tuple[object, ...]:
         """Accepted, later by its work and earlier by its priority."""
+        self._sight.note(request)
+        return (_age_key(request, request.request.num_inference_steps * self._step_s(request)),)
+
+    def weigh(self, request: RequestView) -> float:
+        """GPU-seconds of denoising that it waits for."""
+        return request.steps_left * self._step_s(request)
+
+    def _step_s(self, request: RequestView) -> float:
         step_s = self._times.seconds(request.request, Stage.DIT) if self._times else None
-        work_s = request.request.num_inference_steps * (step_s or 0.0)
-        return (_age_key(request, work_s),)
+        return step_s or 0.0
 
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Decode what is denoised; then share the other GPUs out."""
         self._times = view.times
         self._note_worst(view, now)
-        if _signature(view) == self._decided and now - self._decided_at < _REVIEW_S:
+        new = self._again or self._sight.is_new(view, self._decided)
+        if not new and now - self._decided_at < _REVIEW_S:
             return
         yield from _decodes(view)
-        yield from self._finish_moves(view)
-        jobs = survey(view, _IN_SIGHT)
-        if any(job.deadline_at < math.inf for job in jobs):
-            yield from self._by_deadline(view, jobs, now)
+        yield from self._room.settle(view)
+        self._again = False
+        working = self._sight.working(view, now)
+        self._keys, self._started = stages_in_use(view, working), []
+        if self._sight.has_deadlines(working):
+            shared_out = self._by_deadline(view, working, now)
         else:
-            yield from self._by_age(view, jobs, now)
+            shared_out = self._by_age(view, working, now)
+        for count, action in enumerate(shared_out, start=1):
+            yield action
+            if count == _MOST_ACTIONS:
+                self._again = True
+                break
         yield from prefetches(view)
-        self._decided, self._decided_at = _signature(view), now
+        self._decided, self._decided_at = view.version, now
 
     def _note_worst(self, view: ClusterView, now: float) -> None:
         """The oldest request's age, just before it ends, was the worst latency of its time."""
@@ -119,13 +156,38 @@ class Elastic:
             self._worst_s = max(self._worst_s, now - oldest.accepted_at)
 
     # ----------------------------------------------------------------------- by age
-    def _by_age(self, view: ClusterView, jobs: list[Job], now: float) -> Iterator[actions.Action]:
-        efficiency = _efficiency(view, jobs)
-        caps = {job.request_id: job.widest(efficiency) for job in jobs}
-        tail_s = _TAIL * max(self._worst_s, _BACKLOG * _backlog_s(view, jobs))
+    def _by_age(
+        self, view: ClusterView, working: list[Job], now: float
+    ) -> Iterator[actions.Action]:
+        efficiency = self._efficiency(view)
+        yield from self._give(view, working, efficiency, now)
+        working += self._started
+        nobody_waits = self._sight.nobody_waits
+        lent = [job for job in working if job.dop > job.widest(efficiency) and _changeable(job)]
+        # What others could give up, out of sight, is for the next looks.
+        self._again = not self._sight.whole and not nobody_waits
+        if not lent and not nobody_waits:
+            return
+        waiting = self._sight.waiting(view, now)
+        lacking = sum(job.widest(efficiency) for job in waiting)
+        lacking += sum(job.widest(efficiency) - job.dop for job in _hungry(working, efficiency))
+        lacking -= self._room.leaving()
+        if lacking > 0:
+            yield from self._reclaim(lent, efficiency, lacking)
+        elif nobody_waits:
+            yield from self._spread(view, working)
+
+    def _give(
+        self, view: ClusterView, working: list[Job], efficiency: float, now: float
+    ) -> Iterator[actions.Action]:
+        """Give free GPUs to those that wait and to groups below their cap."""
+        free = num_free(view, self._keys)
+        if not free:
+            return
+        tail_s = _TAIL * max(self._worst_s, _BACKLOG * _backlog_s(view, self._keys, working))
 
         def rank(job: Job) -> tuple[float, ...]:
-            dop = job.dop or caps[job.request_id]
+            dop = job.dop or job.widest(efficiency)
             latency_s = now - job.record.accepted_at + job.remaining_s(dop)
             if latency_s >= tail_s:
                 return (0, -latency_s)
@@ -135,58 +197,47 @@ class Elastic:
                 else (2, -latency_s)
             )
 
-        def hungry(job: Job) -> bool:
-            return _changeable(job) and job.dop < caps[job.request_id]
-
-        able = [job for job in jobs if view.free(job.record.key) and (job.waits or hungry(job))]
-        for job in sorted(able, key=rank):
+        able = _hungry(working, efficiency)
+        able += self._sight.waiting(view, now, free + _SPARE_IN_LINE)
+        for job in sorted((job for job in able if view.free(job.record.key)), key=rank):
             if job.waits:
-                yield from self._start(view, job, caps[job.request_id])
+                yield from self._start(view, job, job.widest(efficiency))
             else:
-                yield from self._grow(view, job, caps[job.request_id])
-        lacking = sum(caps[job.request_id] for job in jobs if job.waits)
-        lacking += sum(caps[job.request_id] - job.dop for job in jobs if hungry(job))
-        lacking -= sum(map(_leaving, jobs))
-        if lacking > 0:
-            yield from self._reclaim(jobs, caps, lacking)
-        elif not any(job.waits for job in jobs):
-            yield from self._spread(view, jobs)
+                yield from self._room.grow(view, job, job.widest(efficiency))
 
     def _reclaim(
-        self, jobs: list[Job], caps: dict[str, int], lacking: int
+        self, lent: list[Job], efficiency: float, lacking: int
     ) -> Iterator[actions.Action]:
         """Take back what was lent beyond the cap, from where it is most."""
-        lent = [job for job in jobs if _changeable(job) and job.dop > caps[job.request_id]]
-        for job in sorted(lent, key=lambda job: caps[job.request_id] - job.dop):
-            if lacking <= 0:
+        for job in sorted(lent, key=lambda job: job.widest(efficiency) - job.dop):
+            if lacking <= 0 or not self._room.may_take_back:
                 return
-            cap = caps[job.request_id]
+            cap = job.widest(efficiency)
             lacking -= job.dop - cap
-            yield _shrunk(job, cap, "others wait")
+            yield self._room.shrink(job, cap, "others wait")
 
-    def _spread(self, view: ClusterView, jobs: list[Job]) -> Iterator[actions.Action]:
-        """Nobody waits: double whichever group gains most per GPU, as long as one can."""
-        stuck: set[str] = set()
-        while True:
-            able = [
-                job
-                for job in jobs
-                if job.request_id not in stuck
-                and _changeable(job)
-                and job.gain_s(job.dop) > _MOVE_S
-            ]
-            if not able:
-                return
-            best = max(able, key=lambda job: job.gain_s(job.dop) / job.dop)
-            stuck.add(best.request_id)
-            yield from self._grow(view, best, 2 * best.dop)
+    def _spread(self, view: ClusterView, working: list[Job]) -> Iterator[actions.Action]:
+        """Double those groups that gain most per GPU."""
+        free = {key for key in self._keys if view.free(key)}
+        able = [
+            (-job.gain_s(job.dop) / job.dop, number, job)
+            for number, job in enumerate(working)
+            if job.key in free and _changeable(job) and job.gain_s(job.dop) > _MOVE_S
+        ]
+        for _, _, job in sorted(able):
+            yield from self._room.grow(view, job, 2 * job.dop)
 
     # ------------------------------------------------------------------ by deadline
     def _by_deadline(
-        self, view: ClusterView, jobs: list[Job], now: float
+        self, view: ClusterView, working: list[Job], now: float
     ) -> Iterator[actions.Action]:
-        jobs = [job for job in jobs if job.waits or _changeable(job)]
-        found = plan_deadlines(jobs, _denoisers(view, jobs), now)
+        working = [job for job in working if _changeable(job)]
+        waiting = self._sight.waiting(view, now)
+        num_gpus = num_denoisers(view, self._keys)
+        if not self._sight.whole:
+            num_gpus = min(num_gpus, GPUS_IN_SIGHT)
+            waiting = self._their_share(view, working, waiting, now)
+        found = plan_deadlines(working + waiting, num_gpus, now)
         lost = {job.request_id for job in found.lost}
 
         def shortest(job: Job) -> tuple[float, ...]:
@@ -194,105 +245,120 @@ class Elastic:
             age_key = _DEADLINE_AGEING * job.record.accepted_at + weight * job.work_s
             return (age_key, job.record.sequence)
 
-        others = sorted(found.kept + found.lost, key=shortest)
-        targets = self._targets(view, found.tight, others, found.needs)
-        for job in jobs:
+        in_turn = [*found.tight, *sorted(found.kept + found.lost, key=shortest)]
+        left = num_within_reach(view, self._keys, working)
+        targets = self._targets(view, in_turn, len(found.tight), found.needs, left)
+        yield from self._take_back(working, targets)
+        if num_free(view, self._keys):
+            yield from self._hand_out(view, in_turn, targets)
+            yield from self._spread(view, working + self._started)
+
+    def _take_back(self, working: list[Job], targets: dict[str, int]) -> Iterator[actions.Action]:
+        """Shrink or preempt groups that shall have fewer GPUs."""
+        for job in working:
             target = targets.get(job.request_id, 0)
-            if not job.waits and target == 0:
-                yield actions.Preempt(job.request_id, "deadlines of others are near")
-            elif target < job.dop:
-                yield _shrunk(job, target, "others need the GPUs more")
-        for job in (*found.tight, *others):
+            if target >= job.dop or not self._room.may_take_back:
+                continue
+            if target == 0:
+                yield self._room.preempt(job, "deadlines of others are near")
+            else:
+                yield self._room.shrink(job, target, "others need the GPUs more")
+
+    def _hand_out(
+        self, view: ClusterView, in_turn: list[Job], targets: dict[str, int]
+    ) -> Iterator[actions.Action]:
+        """Start and promote up to the targets; what is free beyond them starts others."""
+        for job in in_turn:
             target = targets.get(job.request_id, 0)
-            if job.waits and target:
+            if target <= job.dop:
+                continue
+            if job.waits:
                 yield from self._start(view, job, target)
-            elif _changeable(job) and target > job.dop:
-                yield from self._grow(view, job, target)
-        for job in (*found.tight, *others):
+            elif _changeable(job):
+                yield from self._room.grow(view, job, target)
+        for job in in_turn:
+            if not num_free(view, self._keys):
+                return
             if job.waits:
                 yield from self._start(view, job, 1)
-        yield from self._spread(view, [job for job in jobs if _changeable(job)])
+
+    def _their_share(
+        self, view: ClusterView, working: list[Job], waiting: list[Job], now: float
+    ) -> list[Job]:
+        """Of those that wait, what falls to the GPUs in sight, the most urgent first.
+
+        Those that GPUs given up out of sight are meant for are left out.
+        """
+        waiting.sort(
+            key=lambda job: (
+                job.steps_left * job.times.fastest_s > job.deadline_at - now,
+                job.deadline_at,
+                job.record.sequence,
+            )
+        )
+        first = self._room.leaving(but_of={job.request_id for job in working})
+        share = GPUS_IN_SIGHT / max(1, view.num_gpus)
+        most = max(_LEAST_SHARE, math.ceil(share * view.waiting))
+        return waiting[first : first + most]
 
     def _targets(
-        self, view: ClusterView, tight: list[Job], others: list[Job], needs: dict[str, int]
+        self,
+        view: ClusterView,
+        in_turn: list[Job],
+        num_tight: int,
+        needs: dict[str, int],
+        left: int,
     ) -> dict[str, int]:
         """DoP of each job that shall run."""
-        left = _within_reach(view, (*tight, *others))
+        efficiency = self._efficiency(view)
         targets: dict[str, int] = {}
-        for job in tight:
-            if needs[job.request_id] <= left:
-                targets[job.request_id] = needs[job.request_id]
-                left -= needs[job.request_id]
-        efficiency = _efficiency(view, (*tight, *others))
-        for job in others:
+        for number, job in enumerate(in_turn):
             if left == 0:
                 break
-            dop = max(job.widest(efficiency), needs.get(job.request_id, 1))
-            while dop > left:
-                dop //= 2
+            dop = needs.get(job.request_id, 1)
+            if number < num_tight:
+                if dop > left:
+                    continue
+            else:
+                dop = max(job.widest(efficiency), dop)
+                while dop > left:
+                    dop //= 2
             targets[job.request_id] = dop
             left -= dop
-        running = [job for job in (*tight, *others) if job.request_id in targets]
-        while True:
-            able = [job for job in running if targets[job.request_id] <= left]
-            best = max(
-                able,
-                key=lambda job: job.gain_s(targets[job.request_id]) / targets[job.request_id],
-                default=None,
-            )
-            if best is None or best.gain_s(targets[best.request_id]) <= _MOVE_S:
-                return targets
-            left -= targets[best.request_id]
-            targets[best.request_id] *= 2
+        _widen([job for job in in_turn if job.request_id in targets], targets, left)
+        return targets
 
-    # ---------------------------------------------------------------------- actions
-    def _space(self, view: ClusterView, job: Job, avoid: AbstractSet[GpuId] = frozenset()) -> Space:
-        reserved = {gpu for block in self._moves.values() for gpu in block.gpus}
-        return Space(view, job.record.key, view.config.slots_per_node, reserved | avoid)
+    def _efficiency(self, view: ClusterView) -> float:
+        """What a DoP must reach at the present load."""
+        load = len(view.requests) / num_denoisers(view, self._keys)
+        return next(needed for least, needed in _EFFICIENCY_BY_LOAD if load >= least)
 
     def _start(self, view: ClusterView, job: Job, cap: int) -> Iterator[actions.Action]:
-        encodes = job.record.stage is Stage.ENCODER
-        if not view.free(job.record.key) or (encodes and not view.has_room_after(job.record.key)):
-            return
-        space = self._space(view, job, job.record.avoid)
-        if not space.largest:
-            space = self._space(view, job)
-        size = min(1 if encodes else cap, space.largest)
-        block = space.block(size) if size else None
-        if block is not None:
-            yield actions.Start(job.request_id, block.gpus, f"DoP {size} of {cap}")
+        yield from self._room.start(view, job, cap)
+        if not job.waits:
+            self._sight.forget(job.record)
+            self._started.append(job)
 
-    def _grow(self, view: ClusterView, job: Job, cap: int) -> Iterator[actions.Action]:
-        """Promote towards `cap`: in place, else by moving to a free block."""
-        group = job.group
-        here = Block.of(group.gpus) if group else None
-        if here is None or not view.free(job.key):
-            return
-        space = self._space(view, job)
-        size = cap
-        while size > here.size:
-            wider = space.around(here, size)
-            if wider is not None:
-                yield actions.Resize(job.request_id, wider.gpus, f"promoted to DoP {size}")
-                return
-            elsewhere = space.block(size)
-            if elsewhere is not None:
-                self._moves[job.request_id] = elsewhere
-                yield actions.Preempt(job.request_id, f"moves to GPUs that allow DoP {size}")
-                return
-            size //= 2
 
-    def _finish_moves(self, view: ClusterView) -> Iterator[actions.Action]:
-        """Start those that left their GPUs for better ones; forget moves that came to nothing."""
-        for request_id, block in tuple(self._moves.items()):
-            record = view.requests.get(request_id)
-            group = record.group if record is not None else None
-            if group is not None and group.state is GroupState.PREEMPTING:
-                continue
-            del self._moves[request_id]
-            waits = record is not None and record.phase.is_waiting and record.stage is Stage.DIT
-            if record is not None and waits and _all_free(view, record, block.gpus):
-                yield actions.Start(request_id, block.gpus, f"moved, DoP {block.size}")
+def _widen(jobs: list[Job], targets: dict[str, int], left: int) -> None:
+    """Double the target that gains most per GPU, as long as GPUs are left."""
+
+    def worth(job: Job) -> float:
+        dop = targets[job.request_id]
+        return -job.gain_s(dop) / dop
+
+    heap = [(worth(job), number, job) for number, job in enumerate(jobs)]
+    heapq.heapify(heap)
+    while heap and left:
+        _, number, job = heapq.heappop(heap)
+        dop = targets[job.request_id]
+        if dop > left:
+            continue
+        if job.gain_s(dop) <= _MOVE_S:
+            return
+        left -= dop
+        targets[job.request_id] = 2 * dop
+        heapq.heappush(heap, (worth(job), number, job))
 
 
 def _decodes(view: ClusterView) -> Iterator[actions.Action]:
@@ -305,35 +371,20 @@ def _decodes(view: ClusterView) -> Iterator[actions.Action]:
             yield actions.Start(head.request_id, (gpu,), "denoised")
 
 
-def _signature(view: ClusterView) -> tuple[int, ...]:
-    """What changes whenever there is something to decide; ticks alone leave it as it is."""
-    queues = [queue for stage in Stage for _, queue in view.queues(stage)]
-    groups = list(view.running(Stage.DIT))
-    return (
-        len(view.requests),
-        sum(map(len, queues)),
-        len(groups),
-        sum(group.state is GroupState.RUNNING for group in groups),
-        sum(group.dop for group in groups),
-    )
+def _backlog_s(view: ClusterView, keys: Iterable[StageKey], working: list[Job]) -> float:
+    """Seconds of work per GPU; requests out of sight are taken for like the others."""
+    queues = [queue for stage in (Stage.DIT, Stage.ENCODER) for _, queue in view.queues(stage)]
+    num_waiting, num_working = sum(map(len, queues)), len(view.running(Stage.DIT))
+    works_s = [job.work_s for job in working]
+    mean_s = sum(works_s) / max(1, len(works_s))
+    total_s = sum(queue.weight for queue in queues) + num_working * mean_s
+    per_request_s = total_s / max(1, num_waiting + num_working)
+    return per_request_s * len(view.requests) / num_denoisers(view, keys)
 
 
-def _denoisers(view: ClusterView, jobs: Iterable[Job]) -> int:
-    """GPUs that denoise, busy or not."""
-    return max((len(view.serving(key)) for key in {job.key for job in jobs}), default=1) or 1
-
-
-def _efficiency(view: ClusterView, jobs: Iterable[Job]) -> float:
-    load = len(view.requests) / _denoisers(view, jobs)
-    return next(needed for least, needed in _EFFICIENCY_BY_LOAD if load >= least)
-
-
-def _backlog_s(view: ClusterView, jobs: list[Job]) -> float:
-    """Seconds of work per GPU, taking what is out of sight for alike."""
-    if not jobs:
-        return 0.0
-    mean_s = sum(job.work_s for job in jobs) / len(jobs)
-    return mean_s * max(len(jobs), len(view.requests)) / _denoisers(view, jobs)
+def _hungry(working: Iterable[Job], efficiency: float) -> list[Job]:
+    """Groups below their cap that can be changed."""
+    return [job for job in working if job.dop < job.widest(efficiency) and _changeable(job)]
 
 
 def _age_key(record: RequestView, work_s: float) -> float:
@@ -343,30 +394,6 @@ def _age_key(record: RequestView, work_s: float) -> float:
 
 def _changeable(job: Job) -> bool:
     return job.steady and job.steps_left > _LAST_STEPS
-
-
-def _leaving(job: Job) -> int:
-    """GPUs that a group has been told to give up and still holds."""
-    group = job.group
-    if group is None or job.steady:
-        return 0
-    return len(set(group.gpus) - set(group.target))
-
-
-def _shrunk(job: Job, dop: int, reason: str) -> actions.Resize:
-    assert job.group is not None
-    return actions.Resize(job.request_id, tuple(islice(job.group.gpus, dop)), reason)
-
-
-def _within_reach(view: ClusterView, jobs: Iterable[Job]) -> int:
-    """GPUs that are free for the jobs or held by those that can be changed."""
-    jobs = tuple(jobs)
-    free = {gpu for key in {job.key for job in jobs} for gpu in view.free(key)}
-    return len(free) + sum(job.dop for job in jobs if not job.waits)
-
-
-def _all_free(view: ClusterView, record: RequestView, gpus: tuple[GpuId, ...]) -> bool:
-    return all(view.is_free(record.key, gpu) for gpu in gpus)
 
 
 register_dispatch("elastic", Elastic)

@@ -7,35 +7,35 @@ from collections.abc import Iterator
 from itertools import islice
 
 from elastic_dit.control.groups import GroupState
-from elastic_dit.control.view import ClusterView, GroupView, RequestView
-from elastic_dit.request import Stage, StageKey
+from elastic_dit.control.view import ClusterView, GroupView, RequestView, StageTimes
+from elastic_dit.request import GenerationRequest, Stage, StageKey
 
-__all__ = ["Job", "survey"]
+__all__ = ["Job", "ShapeTimes", "survey"]
 
 _DOPS = (1, 2, 4, 8, 16, 32, 64)
 _UNKNOWN_STEP_S = 1.0
 """Step time of what was never seen: any figure will do to rank it among its like."""
 
 
-class Job:
-    """A request on its way to its last denoising step. Its state is read live.
+class ShapeTimes:
+    """What requests of one shape take at every DoP.
 
     Attributes
     ----------
-    record : RequestView
     step_s : dict of int to float
         Seconds of one step by DoP, rising DoP; DoP 1 is always there.
+    fastest_s : float
+        The smallest of them.
     decode_s : float
         Seconds that follow the denoising.
-    deadline_at : float
-        On the control plane's clock; infinite without a deadline.
+    read_at : float
+        When they were asked for, seconds on the control plane's clock.
     """
 
-    __slots__ = ("deadline_at", "decode_s", "record", "step_s")
+    __slots__ = ("_widest", "decode_s", "fastest_s", "read_at", "step_s")
 
-    def __init__(self, record: RequestView, view: ClusterView) -> None:
-        request, times = record.request, view.times
-        self.record = record
+    def __init__(self, request: GenerationRequest, times: StageTimes, read_at: float = 0.0) -> None:
+        self.read_at = read_at
         self.step_s = {1: times.seconds(request, Stage.DIT) or _UNKNOWN_STEP_S}
         for dop in _DOPS[1:]:
             seconds = times.seconds(request, Stage.DIT, dop)
@@ -43,6 +43,58 @@ class Job:
                 break
             self.step_s[dop] = seconds
         self.decode_s = times.seconds(request, Stage.DECODER) or 0.0
+        self.fastest_s = min(self.step_s.values())
+        self._widest: dict[float, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<ShapeTimes {self.step_s[1]:.3g} s a step, DoP up to {max(self.step_s)}>"
+
+    def widest(self, efficiency: float) -> int:
+        """Largest DoP at which the GPUs do at least this part of their work at DoP 1."""
+        found = self._widest.get(efficiency)
+        if found is None:
+            alone = self.step_s[1]
+            found = self._widest[efficiency] = max(
+                dop
+                for dop, seconds in self.step_s.items()
+                if dop == 1 or alone >= efficiency * dop * seconds
+            )
+        return found
+
+
+class Job:
+    """A request on its way to its last denoising step. Its state is read live.
+
+    Parameters
+    ----------
+    record : RequestView
+    view : ClusterView
+    times : ShapeTimes, optional
+        Of its shape; asked for where it is not given.
+
+    Attributes
+    ----------
+    times : ShapeTimes
+    request_id : str
+    key : StageKey
+        The DiT stage of its model.
+    num_steps : int
+        Denoising steps in all.
+    deadline_at : float
+        On the control plane's clock; infinite without a deadline.
+    """
+
+    __slots__ = ("deadline_at", "key", "num_steps", "record", "request_id", "times")
+
+    def __init__(
+        self, record: RequestView, view: ClusterView, times: ShapeTimes | None = None
+    ) -> None:
+        request = record.request
+        self.record = record
+        self.request_id = record.request_id
+        self.num_steps = request.num_inference_steps
+        self.key = StageKey(request.model, Stage.DIT)
+        self.times = times or ShapeTimes(request, view.times)
         deadline_s = request.deadline_s
         self.deadline_at = math.inf if deadline_s is None else record.accepted_at + deadline_s
 
@@ -50,14 +102,9 @@ class Job:
         return f"<Job {self.record!r} DoP {self.dop}>"
 
     @property
-    def request_id(self) -> str:
-        """The request."""
-        return self.record.request_id
-
-    @property
-    def key(self) -> StageKey:
-        """The DiT stage of its model."""
-        return StageKey(self.record.request.model, Stage.DIT)
+    def step_s(self) -> dict[int, float]:
+        """Seconds of one step by DoP, rising DoP."""
+        return self.times.step_s
 
     @property
     def waits(self) -> bool:
@@ -85,32 +132,29 @@ class Job:
     @property
     def steps_left(self) -> int:
         """Denoising steps to do."""
-        group = self.group
-        return group.total_steps - group.step if group else self.record.steps_left
+        group = self.record.group
+        if group is not None and group.stage is Stage.DIT:
+            return group.total_steps - group.step
+        return self.num_steps - self.record.step
 
     @property
     def work_s(self) -> float:
         """GPU-seconds to do at DoP 1, where they are fewest."""
-        return self.steps_left * self.step_s[1]
+        return self.steps_left * self.times.step_s[1]
 
     def remaining_s(self, dop: int) -> float:
         """Seconds to the end on `dop` GPUs, decode included."""
-        return self.steps_left * self.step_s[dop] + self.decode_s
+        return self.steps_left * self.times.step_s[dop] + self.times.decode_s
 
     def widest(self, efficiency: float) -> int:
-        """Largest DoP at which the GPUs do at least this part of their work at DoP 1."""
-        alone = self.step_s[1]
-        return max(
-            dop
-            for dop, seconds in self.step_s.items()
-            if dop == 1 or alone >= efficiency * dop * seconds
-        )
+        """As `ShapeTimes.widest`."""
+        return self.times.widest(efficiency)
 
     def gain_s(self, dop: int) -> float:
         """Seconds that twice `dop` GPUs would save from here, 0 where they cannot be had."""
-        if 2 * dop not in self.step_s:
-            return 0.0
-        return self.steps_left * (self.step_s[dop] - self.step_s[2 * dop])
+        step_s = self.times.step_s
+        wider_s = step_s.get(2 * dop)
+        return 0.0 if wider_s is None else self.steps_left * (step_s[dop] - wider_s)
 
 
 def survey(view: ClusterView, most: int) -> list[Job]:

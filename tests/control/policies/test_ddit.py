@@ -14,7 +14,7 @@ from elastic_dit.control.policies.optimal import OptimalDops
 from elastic_dit.cost import CostTimes, read_stage_latencies
 from elastic_dit.request import Stage
 from tests.control.bench import Bench, make_request, only
-from tests.control.storm import Storm, run_storm
+from tests.control.storm import KEYS, Storm, run_storm
 
 SIZES = {"144p": (256, 144), "240p": (426, 240), "360p": (640, 360)}
 
@@ -148,3 +148,7 @@ def test_without_promotion_a_request_keeps_its_dop() -> None:
 def test_a_storm_loses_nothing(seed: int, promote: bool) -> None:
     storm: Storm = run_storm(seed, 600, DditGreedy(promote=promote))
     assert sum(storm.terminal.values()) > 40
+    view = storm.controller.view
+    for key in KEYS:
+        blocks = view.blocks(key).free_blocks()
+        assert [gpu for block in blocks for gpu in block.gpus] == list(view.free(key))

@@ -215,6 +215,11 @@ class KnownTimes:
 def test_it_bears_losses_cancels_repeats_and_reordering(seed: int) -> None:
     storm = run_storm(seed, 600, Knowing())
     assert sum(storm.terminal.values()) > 30
+    view = storm.controller.view
+    for stage in Stage:
+        for key, queue in view.queues(stage):
+            weights = [storm.controller.table.live[r.request_id].weight for r in queue]
+            assert queue.weight == pytest.approx(sum(weights)), key
 
 
 class Knowing(Elastic):

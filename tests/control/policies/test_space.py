@@ -1,7 +1,10 @@
-from collections.abc import Sequence
+from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from elastic_dit.control.allocator import BuddyAllocator
 from elastic_dit.control.block import Block
 from elastic_dit.control.policies.space import Space
 from elastic_dit.request import Stage, StageKey
@@ -12,15 +15,16 @@ KEY = StageKey("m", Stage.DIT)
 class FreeGpus:
     """As much of a view as a space looks at."""
 
-    def __init__(self, *free: int) -> None:
-        self._free = free
+    def __init__(self, *free: int, largest: int = 8) -> None:
+        self._blocks = BuddyAllocator(largest, gpus=free)
 
-    def free(self, key: StageKey) -> Sequence[int]:
-        return self._free
+    def blocks(self, key: StageKey) -> BuddyAllocator:
+        assert key is KEY
+        return self._blocks
 
 
 def space(*free: int, reserved: frozenset[int] = frozenset()) -> Space:
-    return Space(FreeGpus(*free), KEY, 8, reserved)  # type: ignore[arg-type]
+    return Space(FreeGpus(*free), KEY, reserved)  # type: ignore[arg-type]
 
 
 def test_the_smallest_block_that_holds_a_group_is_taken() -> None:
@@ -55,7 +59,14 @@ def test_looking_takes_nothing() -> None:
     assert here.block(2) == here.block(2) == Block(0, 2)
 
 
-def test_nodes_of_an_odd_size_are_not_crossed() -> None:
-    free = FreeGpus(*range(12))
-    assert Space(free, KEY, 6, frozenset()).largest == 2  # type: ignore[arg-type]
-    assert Space(free, KEY, 12, frozenset()).largest == 4  # type: ignore[arg-type]
+@given(st.sets(st.integers(0, 31)), st.frozensets(st.integers(0, 31), max_size=6))
+def test_reserving_is_as_if_the_gpus_were_not_free(
+    free: set[int], reserved: frozenset[int]
+) -> None:
+    found = space(*free, reserved=reserved)
+    plain = space(*(free - reserved))
+    assert found.largest == plain.largest
+    for size in (1, 2, 4, 8):
+        assert found.block(size) == plain.block(size)
+        here = Block(0, 1)
+        assert found.around(here, size) == plain.around(here, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -98,7 +99,10 @@ class Trial:
         if len(payloads) != 1:
             ends = ", ".join(f"{one.end} ({one.reason})" for one in outcomes)
             return None, f"{len(payloads)} members had a result: {ends}"
-        return self._reference.error(unpack(*payloads[0])), self._strayed(plan, outcomes)
+        error = self._reference.error(unpack(*payloads[0]))
+        if not math.isfinite(error):
+            return None, "the result has another shape, or elements that are no numbers"
+        return error, self._strayed(plan, outcomes)
 
     def _strayed(self, plan: Plan, outcomes: Iterable[Denoised]) -> str | None:
         """What of the plan was not carried out: a right result proves nothing then."""

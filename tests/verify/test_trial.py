@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -81,6 +82,10 @@ def test_a_wrong_result_fails_and_says_by_how_much() -> None:
     [
         ({"changes": CHANGES[:1]}, "GPUs 0 did not take over after 4 steps"),
         ({"refusals": ("GPU 1 is dead",)}, "an order was refused: GPU 1 is dead"),
+        (
+            {"payload": packed({"latents": torch.tensor([1.0, math.nan])})},
+            "the result has another shape, or elements that are no numbers",
+        ),
         (
             {"payload": None, "end": "dissolved", "reason": "no memory"},
             "0 members had a result: dissolved (no memory), released (not needed any more)",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from elastic_dit.reproduce.ddit_paper import CLAIMS, PaperClaim
-from elastic_dit.reproduce.schema import Claim, PolicyFigures
+from elastic_dit.reproduce.ddit_paper import CLAIMS, STATIC_BEST, PaperClaim
+from elastic_dit.reproduce.schema import BestStatic, CellReport, Claim, PolicyFigures
 from elastic_dit.simulate.ddit_grid import Cell
 
-__all__ = ["TOLERANCE", "judge_claims", "verdict"]
+__all__ = ["TOLERANCE", "best_static", "judge_claims", "verdict"]
 
 TOLERANCE = 0.05
 """Five points of reduction from the paper's figure still count as reproduced."""
@@ -59,6 +60,29 @@ def _judge(claim: PaperClaim, low: float, high: float) -> Claim:
         verdict=found,
         why="" if found == "reproduced" else claim.why,
     )
+
+
+def best_static(cells: Mapping[str, CellReport]) -> dict[str, BestStatic]:
+    """The best static DoP by arrival rate, theirs and ours.
+
+    Parameters
+    ----------
+    cells : mapping of str to CellReport
+        Of the single node, by ``low:medium:high@rate``.
+    """
+    found: dict[str, BestStatic] = {}
+    for rate, theirs in STATIC_BEST.items():
+        at_rate = [cell for name, cell in cells.items() if name.endswith(f"@{rate}")]
+        means = {
+            dop: statistics.geometric_mean(
+                cell.policies[f"static-{dop}"].mean_s for cell in at_rate
+            )
+            for dop in (1, 2, 4, 8)
+            if at_rate and f"static-{dop}" in at_rate[0].policies
+        }
+        if means:
+            found[rate] = BestStatic(theirs=theirs, ours=min(means, key=lambda dop: means[dop]))
+    return found
 
 
 def verdict(claim: PaperClaim, low: float, high: float) -> _Verdict:

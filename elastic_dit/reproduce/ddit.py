@@ -18,7 +18,7 @@ from elastic_dit.control.optimum import (
 )
 from elastic_dit.cost import CostModel
 from elastic_dit.reproduce.bounds import least_gpu_s, mean_bound_s
-from elastic_dit.reproduce.claims import TOLERANCE, judge_claims
+from elastic_dit.reproduce.claims import TOLERANCE, best_static, judge_claims
 from elastic_dit.reproduce.ddit_paper import DECOUPLING_MIXES, PROMOTION_MIXES
 from elastic_dit.reproduce.runs import Figures, Simulation, cost_model, simulate_all
 from elastic_dit.reproduce.schema import (
@@ -134,6 +134,7 @@ def reproduce_ddit(
     figures = iter(simulate_all([*grid, *burst], processes=processes, done=done))
     small = _averages(asked, asked.cells, asked.policies, figures)
     large = _averages(asked, bursts, asked.burst_policies, figures)
+    single = _grid(asked, small)
     return DditReport(
         software=f"elastic-dit {__version__}",
         setting=DditSetting(
@@ -143,11 +144,12 @@ def reproduce_ddit(
             policies=asked.policies,
             tolerance=TOLERANCE,
         ),
-        grid=_grid(asked, small),
+        grid=single,
         burst64=_burst64(asked, large),
         decoupling=_steps(small, DECOUPLING_MIXES, "static-2-decoupled", "static-2"),
         promotion=_steps(small, PROMOTION_MIXES, "ddit", "ddit-no-promotion"),
         queue_optimum=queue_optimum(),
+        best_static=best_static(single.cells),
         claims=judge_claims(small, large),
         wall_seconds=time.perf_counter() - began,
     )

@@ -138,7 +138,9 @@ def draw_mixed(report: MixedReport) -> bytes:
     axes.tick_params(axis="x", labelsize=8)
     axes.set_ylabel("deadlines met")
     axes.set_ylim(0.0, 1.05)
-    axes.legend(fontsize=8, ncols=len(shown), loc="lower left")
+    axes.legend(
+        fontsize=8, ncols=len(shown), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False
+    )
     _tidy([axes])
     return _png(figure)
 

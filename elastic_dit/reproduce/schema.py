@@ -12,6 +12,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 __all__ = [
+    "BestStatic",
     "Burst64",
     "Cell64",
     "CellReport",
@@ -144,6 +145,15 @@ class Claim(_Report):
     """What keeps it from being reproduced; empty where it is."""
 
 
+class BestStatic(_Report):
+    """Which static DoP, VAE on all its GPUs, is best at one arrival rate."""
+
+    theirs: int
+    """What the paper says (§6.2)."""
+    ours: int
+    """That of the lowest mean latency, by geometric mean over the mixes."""
+
+
 class DditSetting(_Report):
     """What was run; the paper leaves the first two open."""
 
@@ -180,6 +190,8 @@ class DditReport(_Report):
     """GPUs x mean time of Algorithm 1's queue model, mix 1:1:1 on one machine, by arrival rate:
     `printed` takes eq. 7 as it stands, `corrected` halves the wait only; null where no deal keeps
     up."""
+    best_static: dict[str, BestStatic]
+    """By arrival rate."""
     claims: tuple[Claim, ...]
     """Theirs beside ours."""
     wall_seconds: float
@@ -259,6 +271,7 @@ _MODELS: tuple[type[_Report], ...] = (
     Burst64,
     Cell64,
     Step,
+    BestStatic,
     Claim,
     MixedReport,
     MixedFigures,

@@ -102,6 +102,17 @@ def test_the_default_experiment_has_every_cell_and_every_claim_its_policies() ->
         assert set(claim.rates) <= set(asked.rates)
 
 
+def test_the_best_static_dop_is_that_of_the_lowest_mean(report: DditReport) -> None:
+    assert set(report.best_static) == {"0.5", "burst"}
+    for rate, best in report.best_static.items():
+        cells = [cell for name, cell in report.grid.cells.items() if name.endswith(f"@{rate}")]
+        one, two = (
+            math.prod(cell.policies[f"static-{dop}"].mean_s for cell in cells) for dop in (1, 2)
+        )
+        assert best.ours == (1 if one < two else 2)
+    assert (report.best_static["0.5"].theirs, report.best_static["burst"].theirs) == (2, 1)
+
+
 def test_eq_7_as_printed_says_less() -> None:
     for forms in queue_optimum().values():
         printed, corrected = forms["printed"], forms["corrected"]
@@ -112,6 +123,12 @@ def test_eq_7_as_printed_says_less() -> None:
 def test_page_and_pictures(report: DditReport) -> None:
     page = ddit_page(report)
     assert "24 of each" in page
+    assert "means over 1 seed." in page
+    ahead = sum(
+        cell.policies["ddit"].mean_s < min(cell.policies[f"static-{dop}"].mean_s for dop in (1, 2))
+        for cell in report.grid.cells.values()
+    )
+    assert f"all its baselines in {ahead} of 4 cells" in page
     assert f"{report.grid.elastic_vs_ddit.mean.geomean:.3f}" in page
     for claim in report.claims:
         assert claim.what in page

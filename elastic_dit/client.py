@@ -333,8 +333,9 @@ class Client:
             allowed = f"an address like tcp://host:8786 ({error})"
             return ConfigError("scheduler", self._wanted, allowed)
         limit_s = self.config.client.connect_timeout_s
+        cause = f" ({error})" if str(error) else ""  # a TimeoutError says nothing
         return SchedulerUnreachable(
-            f"no Dask scheduler answers at {self._wanted} within {limit_s:g} s ({error})"
+            f"no Dask scheduler answers at {self._wanted} within {limit_s:g} s{cause}"
         )
 
 

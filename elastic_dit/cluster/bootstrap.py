@@ -58,8 +58,9 @@ async def ensure_control(
     except ElasticDitError:
         raise
     except (OSError, TimeoutError, ValueError) as error:
+        cause = f" ({error})" if str(error) else ""  # a TimeoutError says nothing
         raise SchedulerUnreachable(
-            f"no Dask scheduler answers at {address} within {timeout_s:g} s ({error})"
+            f"no Dask scheduler answers at {address} within {timeout_s:g} s{cause}"
         ) from None
 
 

@@ -148,7 +148,8 @@ def _generate(
 ) -> tuple[list[Made], float]:
     """Make everything; also seconds from the first submission to the last result."""
     submissions = demo_submissions(options.requests, options.seed, model.name)
-    futures, submitted_s = [], []
+    futures: list[GenerationFuture] = []
+    submitted_s = []
     for number, submission in enumerate(submissions):
         if number == EARLY and elastic:
             _wait_until_shared_out(futures)

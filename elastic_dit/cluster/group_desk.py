@@ -146,7 +146,9 @@ class GroupDesk:
 
     def _join(self, resize: Resize, key: RunKey, place: Place) -> None:
         fence: dict[str, Any] = {"request_id": key[0], "attempt": key[1], "epoch": resize.epoch}
-        if resize.lost and key in self._over:
+        if key in self._over and not resize.lost:
+            return  # its end is on its way to the control plane
+        if key in self._over:
             broken = GroupBroken(resize.request_id, "the run had ended when its master was lost")
             self._channel.send(StageFailed(**fence, failure=failed(broken, Stage.DIT).failure))
         elif resize.request is not None and place.store:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import random
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from elastic_dit.cluster.store_host import StoreHost
 from elastic_dit.config import Config
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import register_dispatch
+from elastic_dit.control.groups import GroupState
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds, fake_frames
 from elastic_dit.engine.fake_group import FakeGroups
 from elastic_dit.request import Stage
@@ -25,6 +29,7 @@ from tests.cluster.serving import QUICK, Cluster, connect, serving
 pytestmark = pytest.mark.cluster
 
 STEPS = 40
+LIMIT_S = 40.0
 
 
 register_dispatch("scripted", Scripted)
@@ -42,7 +47,8 @@ def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
 class Stand:
     """A cluster of fake engines that all hold everything, and what a test asks of it."""
 
-    def __init__(self, cluster: Cluster, client: Any) -> None:
+    def __init__(self, cluster: Cluster, client: Any, make: Callable[[], FakeEngine]) -> None:
+        self.make = make
         self.cluster = cluster
         self.client = client
         self.controller = cluster.control.reactor.controller
@@ -56,6 +62,14 @@ class Stand:
         group = record.group if record is not None else None
         return group if group is not None and group.stage is Stage.DIT else None
 
+    def state(self) -> str:
+        """What everybody believes, for the message of a test that fails."""
+        runners = [worker.plugins[EnginePlugin.name].runner for worker in self.cluster.workers]
+        lines = [*self.controller.decisions, *self.controller.table.live.values()]
+        lines += [f"{group!r} {group.held} {group.target}" for group in self.controller.groups]
+        lines += [f"engine {runner.host.gpu}: {runner.inspect()['queue']}" for runner in runners]
+        return "\n".join(map(str, lines))
+
     async def step(self, step: int, gpus: tuple[int, ...], request_id: str = "r") -> None:
         """Until it has done so many steps and runs on exactly these."""
 
@@ -66,7 +80,7 @@ class Stand:
         try:
             await eventually(there)
         except AssertionError as error:
-            error.add_note("\n".join(map(str, self.controller.decisions)))
+            error.add_note(self.state())
             raise
 
     def order(self, action: actions.Action) -> None:
@@ -95,7 +109,7 @@ async def stand(engines: int = 4, step_s: float = 0.03, **options: Any) -> Async
         controller = cluster.control.reactor.controller
         await eventually(lambda: all(len(gpu.resident) == 3 for gpu in controller.pool))
         async with connect(cluster) as client:
-            yield Stand(cluster, client)
+            yield Stand(cluster, client, make)
         await cluster.is_clean()
         assert controller.refused == 0, list(controller.decisions)[-1]
         for gpu in controller.pool:
@@ -209,3 +223,50 @@ async def test_requests_come_and_go_while_groups_change() -> None:
             group = at.group(name) if name else None
             if group is not None and group.dop == 1 and group.step < STEPS - 3 and free:
                 at.resize(group.master, free[0], request_id=name)
+
+
+BLOCKS = ((0,), (1,), (2,), (3,), (0, 1), (2, 3), (1, 2), (0, 3), (0, 1, 2, 3))
+
+
+def some_order(at: Stand, dice: random.Random) -> actions.Action | None:
+    """A change of some running group that is possible now, if there is one."""
+    groups = [group for name in at.controller.table.live if (group := at.group(name))]
+    running = [group for group in groups if group.state is GroupState.RUNNING]
+    if not running:
+        return None
+    group = dice.choice(running)
+    if dice.random() < 0.15:
+        return actions.Preempt(group.request_id, "dice")
+    able = {gpu.gpu for gpu in at.controller.pool if gpu.is_idle and len(gpu.resident) == 3}
+    able.update(group.gpus)
+    fitting = [
+        block
+        for block in BLOCKS
+        if able.issuperset(block) and set(block) & set(group.gpus) and block != group.gpus
+    ]
+    return actions.Resize(group.request_id, dice.choice(fitting), "dice") if fitting else None
+
+
+@pytest.mark.parametrize("seed", range(3))
+@gen_test(timeout=90)
+async def test_whatever_happens_in_whatever_order_the_frames_are_the_same(seed: int) -> None:
+    dice = random.Random(seed)
+    async with stand(step_s=0.01) as at:
+        futures = [await at.submit(f"r{number}") for number in range(6)]
+        gone = await at.submit("gone")
+        losses = 2
+        deadline = time.monotonic() + LIMIT_S
+        while at.controller.table.live:
+            assert time.monotonic() < deadline, at.state()
+            await asyncio.sleep(0.01 * dice.random())  # how far things get is the dice's affair
+            chance = dice.random()
+            if chance < 0.01 and losses:
+                losses -= 1
+                await at.cluster.workers.pop(dice.randrange(len(at.cluster.workers))).close()
+                await at.cluster.add_engine(at.make, f"new-{losses}")
+            elif chance < 0.03:
+                await gone.cancel()
+            elif (order := some_order(at, dice)) is not None:
+                at.order(order)
+        for future in futures:
+            await check(await future.result())

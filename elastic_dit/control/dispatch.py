@@ -41,7 +41,9 @@ class DispatchPolicy(Protocol):
 
     A policy with an attribute ``watches_steps = False`` is not asked after every denoising step,
     only when requests, GPUs or groups change, which is much rarer. One with ``uses_groups = False``
-    never asks for several GPUs for one request; nothing is set up for groups then.
+    never asks for several GPUs for one request; nothing is set up for groups then. One with a
+    method ``weigh(request) -> float``, asked together with `order`, finds the sum over those that
+    wait in `QueueView.weight`, so that it need not go through them.
     """
 
     def plan(self, view: ClusterView, now: float) -> Iterable[actions.Action]:

@@ -236,6 +236,7 @@ class Elastic:
         num_gpus = num_denoisers(view, self._keys)
         if not self._sight.whole:
             num_gpus = min(num_gpus, GPUS_IN_SIGHT)
+            self._again = bool(waiting)
             waiting = self._their_share(view, working, waiting, now)
         found = plan_deadlines(working + waiting, num_gpus, now)
         lost = {job.request_id for job in found.lost}

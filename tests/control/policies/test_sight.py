@@ -7,6 +7,7 @@ import pytest
 from elastic_dit.config import ControlConfig
 from elastic_dit.control import Controller
 from elastic_dit.control.policies import Elastic
+from elastic_dit.control.policies.elastic import _AGEING
 from elastic_dit.control.policies.sight import GPUS_IN_SIGHT, Sight
 from elastic_dit.cost import CostTimes, read_stage_latencies
 from elastic_dit.request import Stage
@@ -18,12 +19,12 @@ NODES = 16
 GPUS = 8 * NODES
 
 
-def large_world(arrivals: list[Arrival]) -> VirtualCluster:
+def large_world(arrivals: list[Arrival], nodes: int = NODES) -> VirtualCluster:
     """Many machines of eight GPUs under the policy."""
     cost = read_stage_latencies()
     controller = Controller(ControlConfig(), Elastic(), times=CostTimes(cost))
     cluster = VirtualCluster(controller, cost)
-    for node in range(NODES):
+    for node in range(nodes):
         cluster.add_node(f"n{node}", gpus=8, models=["m"])
     cluster.submit(arrivals)
     return cluster
@@ -103,3 +104,24 @@ def test_gpus_lent_out_of_sight_are_given_back() -> None:
     for n in range(2 * NODES):
         started = min(record.started_at for record in outcomes[f"small{n}"].records)
         assert started < 2.5, n  # three looks of the clock, not the seconds the large ones take
+
+
+def test_the_bound_on_starvation_holds_where_not_all_groups_are_in_sight() -> None:
+    # Within seconds more small ones than the cluster does in half a minute.
+    stream = [arrival(f"s{n}", 0.01 * n, "144p") for n in range(600)]
+    large = arrival("large", 1.0)
+    cluster = large_world([*stream, large], nodes=GPUS_IN_SIGHT // 8 + 1)
+    outcomes = {r.request_id: r for r in cluster.run(until_s=1e4).requests}
+
+    def denoises_at(request_id: str) -> float:
+        records = outcomes[request_id].records
+        return next(record.started_at for record in records if record.stage is Stage.DIT)
+
+    begins = denoises_at("large")
+    overtook = [
+        a.at_s for a in stream if a.at_s > 1.0 and denoises_at(a.request.request_id) < begins
+    ]
+    assert overtook
+    step_s = CostTimes(read_stage_latencies()).seconds(large.request, Stage.DIT)
+    assert step_s is not None
+    assert max(overtook) - 1.0 < _AGEING * large.request.num_inference_steps * step_s

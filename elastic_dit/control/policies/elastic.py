@@ -34,7 +34,7 @@ left them. Free GPUs and the order of those that wait are the whole cluster's at
 is why the bound on starvation holds at any size. Up to `GPUS_IN_SIGHT` GPUs a decision sees every
 group; beyond that a promotion or a shrinkage elsewhere comes a few events later, which changed
 nothing to speak of in a burst on 64 GPUs. `benchmarks/decision_time.py` measures the time of an
-event: it does not grow from 64 GPUs to 1 024, and is largest where deadlines rule.
+event: it hardly grows from 64 GPUs to 1 024. It is longest where deadlines rule.
 """
 
 from __future__ import annotations

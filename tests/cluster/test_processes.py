@@ -21,7 +21,7 @@ from elastic_dit.cluster.control_worker import ControlWorkerPlugin
 from elastic_dit.cluster.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds, fake_frames
-from elastic_dit.errors import GenerationCancelled, SchedulerUnreachable
+from elastic_dit.errors import ConfigError, GenerationCancelled
 from elastic_dit.state import Phase
 from tests.cluster.conditions import eventually
 from tests.cluster.serving import QUICK
@@ -136,5 +136,5 @@ def test_the_synchronous_client_over_tls():
                 with pytest.raises(GenerationCancelled, match="enough"):
                     late.result()
         hurried = Config.parse({"client": {"connect_timeout_s": 1.0}})
-        with pytest.raises(SchedulerUnreachable):
+        with pytest.raises(ConfigError, match="security = None: must be certificates"):
             elastic_dit.Client(cluster.scheduler_address, config=hurried)

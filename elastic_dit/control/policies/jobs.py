@@ -10,7 +10,7 @@ from elastic_dit.control.groups import GroupState
 from elastic_dit.control.view import ClusterView, GroupView, RequestView, StageTimes
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 
-__all__ = ["Job", "ShapeTimes", "survey"]
+__all__ = ["Job", "ShapeTimes", "shape_of", "survey"]
 
 _DOPS = (1, 2, 4, 8, 16, 32, 64)
 _UNKNOWN_STEP_S = 1.0
@@ -60,6 +60,13 @@ class ShapeTimes:
                 if dop == 1 or alone >= efficiency * dop * seconds
             )
         return found
+
+
+def shape_of(record: RequestView) -> tuple[object, ...]:
+    """What the times of a request depend on: those of equal shape share one `ShapeTimes`."""
+    asked = record.request
+    size = (asked.model, asked.width, asked.height, asked.num_frames)
+    return (*size, asked.num_inference_steps, asked.guidance_scale, record.dops)
 
 
 class Job:
@@ -174,7 +181,14 @@ def survey(view: ClusterView, most: int) -> list[Job]:
             found[record.request_id] = record
     for record in _in_line(view, most):
         found[record.request_id] = record
-    return [Job(record, view) for record in found.values()]
+    shapes: dict[tuple[object, ...], ShapeTimes] = {}
+    jobs = []
+    for record in found.values():
+        shape = shape_of(record)
+        if shape not in shapes:
+            shapes[shape] = ShapeTimes(record.request, view.times)
+        jobs.append(Job(record, view, shapes[shape]))
+    return jobs
 
 
 def _in_line(view: ClusterView, most: int) -> Iterator[RequestView]:

@@ -15,7 +15,7 @@ from itertools import islice
 
 from sortedcontainers import SortedDict
 
-from elastic_dit.control.policies.jobs import Job, ShapeTimes
+from elastic_dit.control.policies.jobs import Job, ShapeTimes, shape_of
 from elastic_dit.control.view import ClusterView, GroupView, RequestView
 from elastic_dit.request import Stage
 
@@ -163,12 +163,10 @@ class Sight:
         return job
 
     def _shape(self, record: RequestView, view: ClusterView) -> ShapeTimes:
-        asked = record.request
-        size = (asked.model, asked.width, asked.height, asked.num_frames)
-        key = (*size, asked.num_inference_steps, asked.guidance_scale, record.dops)
-        found = self._times.get(key)
+        shape = shape_of(record)
+        found = self._times.get(shape)
         if found is None:
-            found = self._times[key] = ShapeTimes(asked, view.times, self._read_at)
+            found = self._times[shape] = ShapeTimes(record.request, view.times, self._read_at)
         return found
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Coroutine, Generator, Iterable, Mapping
+from collections.abc import Coroutine, Generator, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,17 +11,18 @@ from weakref import WeakKeyDictionary
 
 import dask
 import distributed
-import numpy as np
 
 from elastic_dit.catalog import ModelCard
 from elastic_dit.cluster.bootstrap import install_control
+from elastic_dit.cluster.connection import DaskClient, address_in, has_default_client
 from elastic_dit.cluster.listener import Listener, call_control
 from elastic_dit.cluster.messages import FENCE_OP
 from elastic_dit.cluster.reports import read_report
+from elastic_dit.cluster.submission import portable
 from elastic_dit.config import Config
-from elastic_dit.errors import ClusterError, ConfigError, InvalidRequest, SchedulerUnreachable
+from elastic_dit.errors import ClusterError, ConfigError, SchedulerUnreachable
 from elastic_dit.future import GenerationFuture
-from elastic_dit.request import MAX_SEED, GenerationRequest, new_request_id
+from elastic_dit.request import GenerationRequest, new_request_id
 
 __all__ = ["Client"]
 
@@ -78,7 +78,7 @@ class Client:
     ) -> None:
         self.config = config or Config()
         if scheduler_file is not None:
-            target = _address_in(Path(scheduler_file))
+            target = address_in(Path(scheduler_file))
         elif target is None:
             target = dask.config.get("scheduler-address", None)
         self._owned = not isinstance(target, distributed.Client)
@@ -92,12 +92,12 @@ class Client:
 
     def _open(self, target: Any, security: Any, asynchronous: bool) -> distributed.Client:
         try:
-            return _DaskClient(
+            return DaskClient(
                 target,
                 security=security,
                 asynchronous=asynchronous,
                 timeout=self.config.client.connect_timeout_s,
-                set_as_default=not _has_default_client(),
+                set_as_default=not has_default_client(),
             )
         except (OSError, TimeoutError, ValueError, TypeError) as error:
             raise self._unreachable(error) from None
@@ -271,7 +271,7 @@ class Client:
     async def _submit(self, submissions: list[dict[str, Any]]) -> list[GenerationFuture]:
         is_named = any("request_id" in options for options in submissions)
         submissions = [
-            _portable({"request_id": new_request_id(), **options}) for options in submissions
+            portable({"request_id": new_request_id(), **options}) for options in submissions
         ]
         if is_named:
             # Futures of the same id that were just dropped go first.
@@ -339,19 +339,6 @@ class Client:
         )
 
 
-class _DaskClient(distributed.Client):  # type: ignore[misc]
-    """A Dask client of which a failed start leaves nothing: Dask keeps its event loop's thread."""
-
-    def start(self, **kwargs: Any) -> None:
-        try:
-            super().start(**kwargs)
-        except BaseException:
-            self.close()
-            if not self.asynchronous:
-                self._loop_runner.stop()
-            raise
-
-
 _listeners: WeakKeyDictionary[distributed.Client, Listener] = WeakKeyDictionary()
 
 
@@ -360,62 +347,6 @@ def _listener_of(dask: distributed.Client) -> Listener:
     if dask not in _listeners:
         _listeners[dask] = Listener(dask)
     return _listeners[dask]
-
-
-def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as Dask's messages can carry them: NumPy's numbers as Python's, none too large.
-
-    Whether they make sense is checked where the model is known.
-
-    Raises
-    ------
-    InvalidRequest
-        Where a value is neither text nor number, a whole number needs more than 64 bits, or a
-        text holds half a character.
-    """
-    portable = {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in options.items()
-    }
-    for name, value in portable.items():
-        if isinstance(value, int) and abs(value) > MAX_SEED:
-            raise InvalidRequest(name, value, f"a whole number of at most {MAX_SEED}")
-        if isinstance(value, str) and not _is_unicode(value):
-            raise InvalidRequest(name, value, "valid Unicode: this holds half a character")
-        if not isinstance(value, str | int | float | None):
-            raise InvalidRequest(name, value, "a plain text or number")
-    return portable
-
-
-def _is_unicode(text: str) -> bool:
-    r"""Whether there is no lone surrogate in it, as in arguments of another encoding.
-
-    >>> _is_unicode("赤い丸"), _is_unicode("bad \udcff")
-    (True, False)
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _address_in(scheduler_file: Path) -> str:
-    """Not left to Dask, which waits for a missing file for ever."""
-    try:
-        return str(json.loads(scheduler_file.read_text(encoding="utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SchedulerUnreachable(
-            f"no Dask scheduler's address in {scheduler_file}: {type(error).__name__}: {error}"
-        ) from None
-
-
-def _has_default_client() -> bool:
-    try:
-        distributed.default_client()
-    except ValueError:
-        return False
-    return True
 
 
 async def _nothing() -> None:

@@ -52,7 +52,9 @@ def _dump(tensor: torch.Tensor) -> tuple[dict[str, Any], list[memoryview]]:
     }
     if plain.numel() == 0:
         return header, []
-    return header, [plain.reshape(-1).view(torch.uint8).numpy().data]
+    # Not reshape: a single element counts as contiguous at any stride, and keeps it.
+    flat = plain.as_strided((plain.numel(),), (1,))
+    return header, [flat.view(torch.uint8).numpy().data]
 
 
 def _load(header: dict[str, Any], frames: list[Any]) -> torch.Tensor:

@@ -33,7 +33,8 @@ def there_and_back(value: Any) -> Any:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     def bits(t: torch.Tensor) -> torch.Tensor:
-        return t.detach().contiguous().reshape(-1).view(torch.uint8)
+        plain = t.detach().contiguous()
+        return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)
 
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
 
@@ -56,6 +57,13 @@ def test_any_tensor_arrives_bit_for_bit(
     )  # fmt: skip
     sent = VIEWS[view](tensor)
     assert same_bits(there_and_back(sent), sent)
+
+
+def test_a_single_element_arrives_whatever_its_stride() -> None:
+    sent = torch.arange(4, dtype=torch.float64)[1::3]
+    assert sent.is_contiguous()
+    assert sent.stride() == (3,)
+    assert there_and_back(sent).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

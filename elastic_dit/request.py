@@ -27,6 +27,9 @@ class Stage(StrEnum):
     DIT = "dit"
     DECODER = "decoder"
 
+    # Enum's own hash is a Python call, and differs from that of the equal string.
+    __hash__ = str.__hash__
+
     @property
     def following(self) -> Stage | None:
         """The stage that takes this one's output, None after the last.
@@ -34,9 +37,10 @@ class Stage(StrEnum):
         >>> Stage.DIT.following
         <Stage.DECODER: 'decoder'>
         """
-        order = tuple(Stage)
-        index = order.index(self) + 1
-        return order[index] if index < len(order) else None
+        return _FOLLOWING.get(self)
+
+
+_FOLLOWING = {Stage.ENCODER: Stage.DIT, Stage.DIT: Stage.DECODER}
 
 
 class StageKey(NamedTuple):

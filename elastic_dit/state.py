@@ -35,15 +35,18 @@ class Phase(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing more will happen to the request."""
-        return self in (Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED)
+    # Enum's own hash is a Python call, and differs from that of the equal string.
+    __hash__ = str.__hash__
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the request waits for a GPU."""
-        return self in (Phase.QUEUED, Phase.ENCODED, Phase.DENOISED)
+    is_terminal: bool
+    """Whether nothing more will happen to the request."""
+    is_waiting: bool
+    """Whether the request waits for a GPU."""
+
+    def __init__(self, value: str) -> None:
+        # Asked for several times with every event: attributes, no properties.
+        self.is_terminal = value in ("completed", "failed", "cancelled")
+        self.is_waiting = value in ("queued", "encoded", "denoised")
 
     @staticmethod
     def waiting_for(stage: Stage) -> Phase:
@@ -52,11 +55,7 @@ class Phase(StrEnum):
         >>> Phase.waiting_for(Stage.DIT)
         <Phase.ENCODED: 'encoded'>
         """
-        return {
-            Stage.ENCODER: Phase.QUEUED,
-            Stage.DIT: Phase.ENCODED,
-            Stage.DECODER: Phase.DENOISED,
-        }[stage]
+        return _WAITING_FOR[stage]
 
     @staticmethod
     def running(stage: Stage) -> Phase:
@@ -65,11 +64,19 @@ class Phase(StrEnum):
         >>> Phase.running(Stage.DIT)
         <Phase.DENOISING: 'denoising'>
         """
-        return {
-            Stage.ENCODER: Phase.ENCODING,
-            Stage.DIT: Phase.DENOISING,
-            Stage.DECODER: Phase.DECODING,
-        }[stage]
+        return _RUNNING[stage]
+
+
+_WAITING_FOR = {
+    Stage.ENCODER: Phase.QUEUED,
+    Stage.DIT: Phase.ENCODED,
+    Stage.DECODER: Phase.DENOISED,
+}
+_RUNNING = {
+    Stage.ENCODER: Phase.ENCODING,
+    Stage.DIT: Phase.DENOISING,
+    Stage.DECODER: Phase.DECODING,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from elastic_dit.errors import ConfigError
 
@@ -80,6 +88,20 @@ class PlacementConfig(_Section):
     """Seconds between two looks of the scheduler actor."""
     action_timeout_s: Seconds = 300.0
     """Longest load or drop of one stage; then the engine counts as broken."""
+    min_machines: Count = 1
+    """Machines at least: with fewer, more are asked for; of these, none is given back."""
+    max_machines: Count | None = None
+    """Machines at most. Without it their number is yours: none is asked for or given back."""
+
+    @field_validator("max_machines")
+    @classmethod
+    def _is_no_less(cls, most: int | None, info: ValidationInfo) -> int | None:
+        least: int = info.data.get("min_machines", 1)
+        if most is not None and most < least:
+            raise PydanticCustomError(
+                "machines", "at least min_machines, {least}", {"least": least}
+            )
+        return most
 
 
 class ControlConfig(_Section):
@@ -104,7 +126,7 @@ class ControlConfig(_Section):
     """Requests that may wait before a stage, per GPU that serves it, until the stage before
     pauses; their tensors lie in engines' memory."""
     progress_interval_s: Seconds = 0.1
-    """Least time between two progress reports of one request."""
+    """Least time between two reports of one request's steps, from its engine and to its client."""
     slots_per_node: Count = 8
     """GPU numbers set aside for each machine; groups form inside one such block first."""
     finished_kept: Count = 1_000

@@ -29,6 +29,10 @@ def test_shipped_files_are_valid(path):
         ({"models": [{"name": "", "path": "x"}]}, "models.0.name"),
         ({"models": [{"name": "m", "path": "x", "dtype": "int8"}]}, "models.0.dtype"),
         ({"engines": {}}, "engines"),
+        (
+            {"placement": {"min_machines": 3, "max_machines": 2}},
+            "placement.max_machines",
+        ),
     ],
 )
 def test_wrong_setting_is_named(settings, field):

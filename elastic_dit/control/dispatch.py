@@ -40,10 +40,11 @@ class DispatchPolicy(Protocol):
     deterministic: no clock, no randomness.
 
     A policy with an attribute ``watches_steps = False`` is not asked after every denoising step,
-    only when requests, GPUs or groups change, which is much rarer. One with ``uses_groups = False``
-    never asks for several GPUs for one request; nothing is set up for groups then. One with a
-    method ``weigh(request) -> float``, asked together with `order`, finds the sum over those that
-    wait in `QueueView.weight`, so that it need not go through them.
+    only when requests, GPUs or groups change, which is much rarer; one with
+    ``watches_clock = False`` is not asked where only time has passed. One with
+    ``uses_groups = False`` never asks for several GPUs for one request; nothing is set up for
+    groups then. One with a method ``weigh(request) -> float``, asked together with `order`, finds
+    the sum over those that wait in `QueueView.weight`, so that it need not go through them.
     """
 
     def plan(self, view: ClusterView, now: float) -> Iterable[actions.Action]:
@@ -163,6 +164,7 @@ class Fcfs:
     """
 
     watches_steps = False
+    watches_clock = False
     uses_groups = False
 
     def __repr__(self) -> str:

@@ -64,7 +64,7 @@ class GroupReports:
         if group is None:
             return None, None
         record = self._life.owner(group)
-        if record is not None:
+        if record is not None and event.epoch != group.epoch:
             self._life.note_epoch(group, event.epoch, now)
         return group, record
 

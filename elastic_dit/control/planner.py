@@ -28,6 +28,8 @@ class Planner:
     refused : int
         Actions refused and exceptions caught so far.
     """
+    stopped : bool
+        Whether one of them ended the last planning before the policy was done.
 
     def __init__(
         self,
@@ -48,9 +50,11 @@ class Planner:
 
     def __repr__(self) -> str:
         return f"<Planner {self._dispatch!r}, {self.refused} refused>"
+        self.stopped = False
 
     def plan(self, now: float) -> None:
-        """Ask the policy and carry out what it says."""
+        """Ask the policy, or those that are forced, and carry out what it says."""
+        self.stopped = False
         try:
             for action in self._dispatch.plan(self._view, now):
                 problem = self._apply(action, now)
@@ -66,6 +70,7 @@ class Planner:
 
     def _apply(self, action: actions.Action, now: float) -> str | None:
         """Carry an action out; what stands against it, if anything does."""
+        self.stopped = True
         record = self._table.live.get(action.request_id)
         if record is None:
             return "no live request has this id"

@@ -20,7 +20,8 @@ class _Mean:
     count: int = 0
 
     def add(self, sample: float, most: int) -> None:
-        self.count = min(self.count + 1, most)
+        if self.count < most:
+            self.count += 1
         self.value += (sample - self.value) / self.count
 
 
@@ -55,9 +56,20 @@ class ObservedTimes:
     def __repr__(self) -> str:
         return f"<ObservedTimes of {len(self._means)} stage shapes>"
 
-    def observe(self, request: GenerationRequest, stage: Stage, dop: int, seconds: float) -> None:
-        """Add what one stage took, or one step of the DiT, in seconds."""
-        self._means.setdefault(_shape(request, stage, dop), _Mean()).add(seconds, self._window)
+    def observe(
+        self,
+        request: GenerationRequest,
+        stage: Stage,
+        dop: int,
+        seconds: float,
+        kind: str = "",  # noqa: ARG002
+    ) -> None:
+        """Add what one stage took, or one step of the DiT, in seconds, on a kind of GPU."""
+        shape = _shape(request, stage, dop)
+        mean = self._means.get(shape)
+        if mean is None:
+            mean = self._means[shape] = _Mean()
+        mean.add(seconds, self._window)
 
     def seconds(
         self,

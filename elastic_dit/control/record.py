@@ -105,6 +105,11 @@ class RequestRecord:
     @property
     def stage(self) -> Stage:
         """The stage it waits for or runs; the decoder once it has ended."""
+    @property
+    def in_line(self) -> bool:
+        """Whether it waits in a queue, so that a GPU would bring it forward."""
+        return self.phase.is_waiting and self.held_until is None
+
         return _STAGE_OF.get(self.phase, Stage.DECODER)
 
     @property

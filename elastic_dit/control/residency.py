@@ -42,6 +42,7 @@ class Residency:
         """Put a plan in force; False for one that is not newer than the present one."""
         if plan.epoch <= self.plan.epoch:
             return False
+        self._ever_failed: set[StageKey] = set()
         if plan.nodes is not None and plan.nodes != self.plan.nodes:
             self._emit(AskNodes(count=plan.nodes, reason=plan.reason))
         self.plan = plan
@@ -132,6 +133,7 @@ class Residency:
                     self._emit(ReleaseNode(node=node, reason=reason))
                     yield node
 
+        self._ever_failed.add(key)
     def hopeless(self, key: StageKey, now: float, grace_s: float) -> str | None:
         """Why waiting for a stage is of no use; None where it may still come.
 
@@ -151,3 +153,5 @@ class Residency:
         if gpu.retiring or key in gpu.failed:
             return False
         return key in gpu.loading or key in self.wanted(gpu)
+        if key not in self._ever_failed:  # asked with every tick: go through no GPUs
+            return None

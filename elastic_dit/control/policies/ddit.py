@@ -44,6 +44,7 @@ class DditGreedy:
     """
 
     watches_steps = False
+    watches_clock = False
 
     def __init__(self, *, promote: bool = True) -> None:
         self._promote = promote

@@ -7,105 +7,24 @@ takes one GPU of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from typing import Protocol
+
+from sortedcontainers import SortedDict
 
 from elastic_dit.control import actions
-from elastic_dit.control.block import Block
 from elastic_dit.control.dispatch import first_come, nearest_gpu, prefetches, register_dispatch
+from elastic_dit.control.policies.instances import Instances
+from elastic_dit.control.policies.layouts import EqualUnits, Layout, RatioUnits, SameUnits, Unit
 from elastic_dit.control.policies.optimal import OptimalDops
-from elastic_dit.control.ratio import split_by_ratio
 from elastic_dit.control.view import ClusterView, QueueView, RequestView
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
-__all__ = [
-    "EqualUnits",
-    "FixedUnits",
-    "Layout",
-    "RatioUnits",
-    "SameUnits",
-    "StaticDop",
-    "Unit",
-]
+__all__ = ["FixedUnits", "StaticDop"]
 
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One model instance.
-
-    Attributes
-    ----------
-    block : Block
-    kind : int
-        Optimal DoP of the requests it is meant for; 0 for all.
-    """
-
-    block: Block
-    kind: int = 0
-
-
-class Layout(Protocol):
-    """How the GPUs are cut into units."""
-
-    def units(self, gpus: Sequence[GpuId], slots_per_node: int) -> list[Unit]:
-        """Units of the GPUs there are, ascending."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SameUnits:
-    """Every aligned block of `dop` GPUs is a unit for all requests: static DoP."""
-
-    dop: int
-
-    def units(self, gpus: Sequence[GpuId], slots_per_node: int) -> list[Unit]:  # noqa: ARG002
-        """All whole blocks."""
-        return [Unit(block) for block in _blocks(gpus, self.dop)]
-
-
-@dataclass(frozen=True, slots=True)
-class RatioUnits:
-    """GPUs shared out by a known mix of requests, at one DoP for all (SPCI).
-
-    Attributes
-    ----------
-    shares : mapping of int to float
-        Part of the requests by their optimal DoP.
-    dop : int
-        Of every unit.
-    """
-
-    shares: Mapping[int, float]
-    dop: int = 1
-
-    def units(self, gpus: Sequence[GpuId], slots_per_node: int) -> list[Unit]:  # noqa: ARG002
-        """Whole blocks, the kinds in proportion by largest remainder, at least one each."""
-        blocks = list(_blocks(gpus, self.dop))
-        counts = split_by_ratio(len(blocks), self.shares)
-        order = [kind for kind in sorted(counts) for _ in range(counts[kind])]
-        return [Unit(block, kind) for block, kind in zip(blocks, order, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class EqualUnits:
-    """As many units for every kind, each at the optimal DoP of its kind (DPCI, DP)."""
-
-    kinds: tuple[int, ...]
-
-    def units(self, gpus: Sequence[GpuId], slots_per_node: int) -> list[Unit]:
-        """Large units first, so that all are aligned; what is left over forms none."""
-        free = set(gpus)
-        units: list[Unit] = []
-        each = len(gpus) // sum(self.kinds)
-        for kind in sorted(self.kinds, reverse=True):
-            size = min(kind, slots_per_node)
-            for block in list(_blocks(sorted(free), size))[:each]:
-                units.append(Unit(block, kind))
-                free.difference_update(block.gpus)
-        return sorted(units, key=lambda unit: unit.block)
+_Line = SortedDict[int, RequestView]
+"""Requests of one optimal DoP that wait to be denoised, in order of acceptance."""
 
 
 class FixedUnits:
@@ -122,76 +41,75 @@ class FixedUnits:
     """
 
     watches_steps = False
+    watches_clock = False
 
     def __init__(self, name: str, layout: Layout, *, isolated: bool = False) -> None:
         self._name = name
         self._layout = layout
         self._isolated = isolated
-        self._taken: dict[str, Unit] = {}
-        self._units: list[Unit] = []
-        self._laid_out: frozenset[GpuId] = frozenset()
+        self._models: dict[StageKey, Instances] = {}
+        self._new: list[RequestView] = []
+        self._lines: dict[StageKey, dict[int, _Line]] = {}
 
     def __repr__(self) -> str:
         return f"FixedUnits({self._name!r})"
 
-    def order(self, request: RequestView) -> tuple[object, ...]:  # noqa: ARG002
+    def order(self, request: RequestView) -> tuple[object, ...]:
         """Order of acceptance."""
+        if self._isolated and request.stage is Stage.DIT:
+            self._new.append(request)
         return ()
 
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
         """Decode on the units that denoised; give free units to those in line."""
-        self._taken = {name: u for name, u in self._taken.items() if name in view.requests}
         yield from self._decodes(view)
-        for key, queue in tuple(view.queues(Stage.DIT)):
-            self._lay_out(view, key)
-            for request, unit in self._pairs(view, key, queue):
-                self._taken[request.request_id] = unit
+        self._form_lines(view)
+        for instances in self._models.values():
+            instances.look(view)
+        for key, queue in view.queues(Stage.DIT):
+            instances = self._models.setdefault(key, Instances(key, self._layout))
+            instances.look(view)
+            while (found := self._next(view, key, queue)) is not None:
+                request, unit = found
+                instances.take(unit, request.request_id)
                 reason = f"unit of {unit.block.size} is free"
                 yield actions.Start(request.request_id, unit.block.gpus, reason)
         yield from self._encodes(view)
 
-    def _pairs(
+    def _next(
         self, view: ClusterView, key: StageKey, queue: QueueView
-    ) -> list[tuple[RequestView, Unit]]:
-        """Those in line, with the units that take them."""
-        free = [unit for unit in self._units if self._is_free(view, key, unit)]
-        dops = OptimalDops(view)
-        pairs = []
-        for request in queue if free else ():
-            unit = self._choose(dops.of(request.request), free)
-            if unit is not None:
-                free.remove(unit)
-                pairs.append((request, unit))
-            if not free:
-                break
-        return pairs
-
-    def _lay_out(self, view: ClusterView, key: StageKey) -> None:
-        serving = frozenset(view.serving(key))
-        if serving != self._laid_out:
-            self._laid_out = serving
-            self._units = self._layout.units(sorted(serving), view.config.slots_per_node)
-
-    def _is_free(self, view: ClusterView, key: StageKey, unit: Unit) -> bool:
-        taken = unit in self._taken.values()
-        return not taken and all(view.is_free(key, gpu) for gpu in unit.block.gpus)
-
-    def _choose(self, wanted: int, free: list[Unit]) -> Unit | None:
-        kinds = sorted({unit.kind for unit in self._units})
-        kind = max((kind for kind in kinds if kind <= wanted), default=kinds[0])
+    ) -> tuple[RequestView, Unit] | None:
+        """The first in line that a unit is free for, and that unit."""
+        instances = self._models[key]
         if self._isolated:
-            return next((unit for unit in free if unit.kind == kind), None)
+            units = (
+                (request, instances.free(_kind(dop, instances)))
+                for dop, line in self._lines.get(key, {}).items()
+                if (request := _head(line)) is not None
+            )
+            pairs = [(request, unit) for request, unit in units if unit is not None]
+            return min(pairs, key=lambda pair: pair[0].sequence, default=None)
+        head = queue.head
+        if head is None or not instances.any_free:
+            return None
+        unit = _nearest(OptimalDops(view).of(head.request), instances)
+        return None if unit is None else (head, unit)
 
-        def distance(unit: Unit) -> tuple[bool, int, int]:
-            return (unit.kind > kind, abs(unit.kind - kind), unit.block.start)
-
-        return min(free, key=distance, default=None)
+    def _form_lines(self, view: ClusterView) -> None:
+        """Those that began to wait join the line of their optimal DoP."""
+        dops = OptimalDops(view)
+        for request in self._new:
+            lines = self._lines.setdefault(StageKey(request.request.model, Stage.DIT), {})
+            line = lines.setdefault(dops.of(request.request), SortedDict())
+            line[request.sequence] = request
+        self._new.clear()
 
     def _decodes(self, view: ClusterView) -> Iterator[actions.Action]:
         """On the whole unit that denoised; on any GPU where that is lost."""
-        for key, queue in tuple(view.queues(Stage.DECODER)):
+        for key, queue in view.queues(Stage.DECODER):
+            instances = self._models.get(StageKey(key.model, Stage.DIT))
             for request in list(queue):
-                unit = self._taken.get(request.request_id)
+                unit = instances.unit_of(request.request_id) if instances is not None else None
                 gpus = unit.block.gpus if unit is not None else ()
                 if not gpus or not all(view.is_free(key, gpu) for gpu in gpus):
                     gpu = nearest_gpu(view, request)
@@ -201,11 +119,46 @@ class FixedUnits:
 
     def _encodes(self, view: ClusterView) -> Iterator[actions.Action]:
         """On any GPU that no unit at work needs."""
-        held = {gpu for unit in self._taken.values() for gpu in unit.block.gpus}
-        for key, queue in tuple(view.queues(Stage.ENCODER)):
-            free = [gpu for gpu in view.free(key) if gpu not in held]
-            while free and queue.head is not None and view.has_room_after(key):
-                yield actions.Start(queue.head.request_id, (free.pop(0),), "first in line")
+        for key, queue in view.queues(Stage.ENCODER):
+            while queue.head is not None and view.has_room_after(key):
+                gpu = next((gpu for gpu in view.free(key) if not self._holds(gpu)), None)
+                if gpu is None:
+                    break
+                yield actions.Start(queue.head.request_id, (gpu,), "first in line")
+
+    def _holds(self, gpu: GpuId) -> bool:
+        return any(instances.holds(gpu) for instances in self._models.values())
+
+
+def _head(line: _Line) -> RequestView | None:
+    """The first of a line that waits in its queue; those that moved on leave it."""
+    gone = []
+    head = None
+    for sequence, request in line.items():
+        if request.in_line and request.stage is Stage.DIT:
+            head = request
+            break
+        if not request.phase.is_waiting or request.stage is not Stage.DIT:
+            gone.append(sequence)
+    for sequence in gone:
+        del line[sequence]
+    return head
+
+
+def _kind(dop: int, instances: Instances) -> int:
+    """The kind of unit that is meant for requests of an optimal DoP."""
+    kinds = instances.kinds
+    return max((kind for kind in kinds if kind <= dop), default=min(kinds, default=0))
+
+
+def _nearest(dop: int, instances: Instances) -> Unit | None:
+    """A free unit of the kind meant for a DoP, else of the largest below, or smallest above."""
+    meant = _kind(dop, instances)
+    for kind in sorted(instances.kinds, key=lambda kind: (kind > meant, abs(kind - meant))):
+        unit = instances.free(kind)
+        if unit is not None:
+            return unit
+    return None
 
 
 class StaticDop:
@@ -217,6 +170,7 @@ class StaticDop:
     """
 
     watches_steps = False
+    watches_clock = False
 
     def __init__(self, dop: int) -> None:
         self._dop = dop
@@ -231,7 +185,7 @@ class StaticDop:
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
         """Decodes, then whole groups, then encodes."""
         yield from first_come(view, Stage.DECODER)
-        for key, queue in tuple(view.queues(Stage.DIT)):
+        for key, queue in view.queues(Stage.DIT):
             while (request := queue.head) is not None:
                 gpus = self._group(view, key)
                 if gpus is None:
@@ -248,15 +202,6 @@ class StaticDop:
             if len(members) == self._dop:
                 return tuple(members)
         return None
-
-
-def _blocks(gpus: Sequence[GpuId], size: int) -> Iterator[Block]:
-    """Whole aligned blocks among some GPUs."""
-    there = set(gpus)
-    for start in sorted({gpu - gpu % size for gpu in gpus}):
-        block = Block(start, size)
-        if there.issuperset(block.gpus):
-            yield block
 
 
 _PAPER_KINDS = (1, 2, 4)

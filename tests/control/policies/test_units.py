@@ -6,7 +6,7 @@ import pytest
 
 from elastic_dit.config import ControlConfig
 from elastic_dit.control import Controller, make_dispatch
-from elastic_dit.control.policies.units import EqualUnits, RatioUnits, SameUnits
+from elastic_dit.control.policies.layouts import EqualUnits, RatioUnits, SameUnits
 from elastic_dit.cost import CostTimes, read_stage_latencies
 from elastic_dit.request import Stage
 from elastic_dit.simulate.cluster import VirtualCluster

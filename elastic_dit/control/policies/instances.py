@@ -1,0 +1,155 @@
+"""The fixed instances of one model: which are free, and whom the others serve.
+
+Kept up to date by what changed since the last look, so that a look takes no longer on a larger
+cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sortedcontainers import SortedList
+
+from elastic_dit.control.policies.layouts import Layout, Unit
+from elastic_dit.control.view import ClusterView
+from elastic_dit.request import StageKey
+from elastic_dit.state import GpuId
+
+__all__ = ["Instances"]
+
+
+class Instances:
+    """Units of one model.
+
+    A unit belongs to the request that it was given to, between its stages too, until that has
+    ended or was given another, or the unit is no more.
+
+    Parameters
+    ----------
+    key : StageKey
+        The DiT stage of the model.
+    layout : Layout
+    """
+
+    def __init__(self, key: StageKey, layout: Layout) -> None:
+        self._key = key
+        self._layout = layout
+        self._seen = (-1, -1)
+        self._serving: dict[str, tuple[GpuId, ...]] = {}
+        self._num_serving = 0
+        self._on_node: dict[str, list[Unit]] = {}
+        self._free: dict[int, SortedList[Unit]] = {}
+        self._owners: dict[Unit, str] = {}
+        self._owned: dict[str, Unit] = {}
+        self._held: dict[GpuId, int] = {}
+        self._between: dict[str, None] = {}
+
+    def __repr__(self) -> str:
+        free = sum(map(len, self._free.values()))
+        return f"<Instances of {self._key.model}: {free} free, {len(self._owned)} taken>"
+
+    @property
+    def kinds(self) -> Sequence[int]:
+        """Kinds that there are units of, ascending."""
+        return tuple(self._free)
+
+    @property
+    def any_free(self) -> bool:
+        """Whether a unit is free."""
+        return any(self._free.values())
+
+    def unit_of(self, request_id: str) -> Unit | None:
+        """The unit that serves a request."""
+        return self._owned.get(request_id)
+
+    def holds(self, gpu: GpuId) -> bool:
+        """Whether a GPU is part of a unit that serves a request."""
+        return gpu in self._held
+
+    def free(self, kind: int) -> Unit | None:
+        """The lowest free unit of a kind."""
+        units = self._free.get(kind)
+        return units[0] if units else None
+
+    # ------------------------------------------------------------------------ giving
+    def take(self, unit: Unit, request_id: str) -> None:
+        """A free unit serves a request from now on."""
+        self._release(request_id)
+        self._free[unit.kind].discard(unit)
+        self._owners[unit], self._owned[request_id] = request_id, unit
+        for gpu in unit.block.gpus:
+            self._held[gpu] = self._held.get(gpu, 0) + 1
+
+    def _release(self, request_id: str) -> Unit | None:
+        unit = self._owned.pop(request_id, None)
+        if unit is None:
+            return None
+        del self._owners[unit]
+        for gpu in unit.block.gpus:
+            self._held[gpu] -= 1
+            if not self._held[gpu]:
+                del self._held[gpu]
+        return unit
+
+    # ----------------------------------------------------------------------- looking
+    def look(self, view: ClusterView) -> None:
+        """Take note of what changed since the last look."""
+        changed = list(view.touched(self._seen))
+        self._seen = view.version
+        for request_id in tuple(self._between):
+            self._check_owner(view, request_id)
+        if self._is_laid_out_anew(view, changed):
+            return
+        for node in changed:
+            for unit in self._on_node.get(node, ()):
+                self._check(view, unit)
+
+    def _check(self, view: ClusterView, unit: Unit) -> None:
+        """Whether a unit is free."""
+        owner = self._owners.get(unit)
+        if owner is not None and self._check_owner(view, owner):
+            self._free[unit.kind].discard(unit)
+            return
+        units = self._free[unit.kind]
+        free = all(view.is_free(self._key, gpu) for gpu in unit.block.gpus)
+        if free and unit not in units:
+            units.add(unit)
+        elif not free:
+            units.discard(unit)
+
+    def _check_owner(self, view: ClusterView, request_id: str) -> bool:
+        """Whether a request is still to be served; its unit is given up where it is not."""
+        record = view.requests.get(request_id)
+        if record is None:
+            self._between.pop(request_id, None)
+            unit = self._release(request_id)
+            if unit is not None and unit.kind in self._free:
+                self._check(view, unit)
+            return False
+        if record.group is None:
+            self._between[request_id] = None
+        else:
+            self._between.pop(request_id, None)
+        return True
+
+    def _is_laid_out_anew(self, view: ClusterView, changed: list[str]) -> bool:
+        """Lay the units out where other GPUs serve the model than before."""
+        same = len(view.serving(self._key)) == self._num_serving
+        if same and all(self._serving.get(n, ()) == self._serving_on(view, n) for n in changed):
+            return False
+        self._serving = {node: self._serving_on(view, node) for node in view.nodes}
+        nodes = {gpu: node for node, gpus in self._serving.items() for gpu in gpus}
+        self._num_serving = len(nodes)
+        units = self._layout.units(sorted(nodes), view.config.slots_per_node)
+        for unit in set(self._owners).difference(units):
+            self._release(self._owners[unit])
+        self._free = {kind: SortedList() for kind in sorted({unit.kind for unit in units})}
+        self._on_node = {}
+        for unit in units:
+            self._on_node.setdefault(nodes[unit.block.start], []).append(unit)
+            self._check(view, unit)
+        return True
+
+    def _serving_on(self, view: ClusterView, node: str) -> tuple[GpuId, ...]:
+        serving = view.serving(self._key)
+        return tuple(gpu for gpu in sorted(view.node(node)) if gpu in serving)

@@ -36,6 +36,7 @@ __all__ = [
 
 Seconds = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class _Section(BaseModel):
@@ -83,9 +84,32 @@ class PlacementConfig(_Section):
     policy: Annotated[str, Field(min_length=1)] = "static"
     """Name of a registered placement policy."""
     ratio: StageRatio = StageRatio()
-    """For ``static``: GPUs per stage. With fewer GPUs than stages, every GPU holds all."""
+    """GPUs per stage; for ``reactive`` and ``hybrid`` those to begin with. With fewer GPUs than
+    stages, every GPU holds all."""
     interval_s: Seconds = 2.0
-    """Seconds between two looks of the scheduler actor."""
+    """Seconds between two looks of the scheduler actor (DisagFusion's delta)."""
+    exclusive: bool = True
+    """For ``hybrid``: one stage per GPU. Without it, stages share GPUs wherever their weights and
+    activations fit."""
+    scale_out_utilisation: Fraction = 0.80
+    """A stage gets a GPU once its GPUs are busy for more than this part of the time, …"""
+    scale_out_queue_length: Annotated[int, Field(ge=0)] = 5
+    """… more requests than this wait for it, and they wait longer and longer."""
+    scale_in_utilisation: Fraction = 0.20
+    """A stage gives a GPU up once its GPUs are busy for less than this part of the time and
+    nobody waits for it."""
+    confirm_looks: Count = 3
+    """Looks in a row that must agree before a stage gets or gives up a GPU."""
+    cooldown_s: Annotated[float, Field(ge=0.0)] = 30.0
+    """Time after a stage's change in which it is not changed the other way, nor predicted anew."""
+    earn_back_s: Seconds = 300.0
+    """A predicted move must gain more within this time than its loads cost."""
+    memory_reserve: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2
+    """Part of a GPU's memory kept free for activations of stages whose needs are not known."""
+    min_nodes: Count = 1
+    """Machines that are never given back."""
+    max_nodes: Count | None = None
+    """Most machines to ask for; none are asked for or given back where this is not set."""
     action_timeout_s: Seconds = 300.0
     """Longest load or drop of one stage; then the engine counts as broken."""
     min_machines: Count = 1
@@ -120,6 +144,8 @@ class ControlConfig(_Section):
     """Requests fail once no GPU could load a stage they need for this long."""
     max_waiting: Count = 10_000
     """Requests that may wait at once; more are refused with a retry-after."""
+    max_image_bytes: Count = 2**30
+    """Bytes of input pictures that live requests may hold; more are refused with a retry-after."""
     prefetch_depth: Annotated[int, Field(ge=0)] = 1
     """Requests whose inputs an encoder or decoder engine pulls ahead of its turn."""
     ready_per_gpu: Count = 8
@@ -129,10 +155,19 @@ class ControlConfig(_Section):
     """Least time between two reports of one request's steps, from its engine and to its client."""
     slots_per_node: Count = 8
     """GPU numbers set aside for each machine; groups form inside one such block first."""
+    profile: Annotated[str, Field(min_length=1)] | None = None
+    """Latencies that policies expect before they have seen any: the file or database URL that
+    ``elastic-dit profile --rib`` wrote, as the scheduler's machine sees it. Refined while serving."""
+    profile_interval_s: Seconds = 60.0
+    """Seconds between two writes of what was seen to the profile."""
     finished_kept: Count = 1_000
     """Finished requests whose records stay for `status` and the dashboard."""
     decisions_kept: Count = 1_000
     """Latest decisions that stay for the dashboard."""
+    window_s: Seconds = 30.0
+    """Latest seconds whose utilisation and delays placement policies go by."""
+    arrivals_kept: Count = 256
+    """Latest arrivals that placement policies see."""
 
 
 class TransferConfig(_Section):

@@ -111,6 +111,8 @@ class EngineRunner:
     def _apply(self, config: Config) -> None:
         self.inbox.config = config.transfer
         self.inbox.capacity = config.control.prefetch_depth + 1
+        interval_s = config.control.progress_interval_s
+        self.desk.report_interval_s = self.groups.report_interval_s = interval_s
         self.groups.max_dop = config.control.slots_per_node
         self.groups.limits = GroupLimits(
             collective_s=config.engine.group_timeout_s,

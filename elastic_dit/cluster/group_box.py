@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.engine.group_context import Change, Regroup
 from elastic_dit.engine.protocol import Boundary
 from elastic_dit.errors import ClusterError
@@ -47,6 +48,8 @@ class GroupBox:
         By whose order it is a member.
     say : callable
         Takes events, from any thread, in order.
+    pace : StepPace
+        Of which boundaries it tells, besides the first of each group.
 
     Attributes
     ----------
@@ -63,6 +66,7 @@ class GroupBox:
         key: RunKey,
         epoch: int,
         say: Callable[[Event], None],
+        pace: StepPace,
     ) -> None:
         self.gpu = gpu
         self.request = request
@@ -70,6 +74,7 @@ class GroupBox:
         self.epoch = epoch
         self.members: tuple[GpuId, ...] = ()
         self._say = say
+        self._pace = pace
         self._lock = threading.RLock()
         self._action = Boundary.CONTINUE
         self._order: _Order | None = None
@@ -126,7 +131,8 @@ class GroupBox:
         with self._lock:
             self._step = step
             if step and self._action is not Boundary.ABORT:
-                self._say(StepDone(**self.fence, step=step))
+                if self._pace.tells(step, total_steps):
+                    self._say(StepDone(**self.fence, step=step))
                 if step == total_steps and len(self.members) > 1:
                     self._say(GpusFreed(**self.fence, gpus=self.members[1:]))
             if self._action is not Boundary.CONTINUE:
@@ -157,6 +163,7 @@ class GroupBox:
         """See `GroupContext.changed`."""
         with self._lock:
             self.members, self._step = change.members, change.step
+            self._pace.restart()
             unknown = tuple(sorted(set(change.lost) - self._lost))
             self._lost = (self._lost | set(change.lost)).difference(change.members)
             self._owed.update(change.released)

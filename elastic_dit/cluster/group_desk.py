@@ -17,6 +17,7 @@ from elastic_dit.cluster.group_box import GroupBox, RunKey
 from elastic_dit.cluster.group_run import Left, MemberOutcome, run_member
 from elastic_dit.cluster.outbox import Made, Outbox
 from elastic_dit.cluster.stage_run import Failed, Finished, failed
+from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.cluster.transfer import Inbox
 from elastic_dit.engine.group_context import GroupLimits, GroupSeat
 from elastic_dit.engine.protocol import Boundary, Payload
@@ -94,6 +95,8 @@ class GroupDesk:
         Set whenever a membership has ended.
     limits : GroupLimits
     max_dop : int
+    report_interval_s : float
+        Least time between two messages of one run's steps, seconds.
     closed_for : str or None
         Why no further membership begins, None while they do.
     """
@@ -109,6 +112,7 @@ class GroupDesk:
         self.changed = asyncio.Event()
         self.limits = GroupLimits()
         self.max_dop = 1
+        self.report_interval_s = 0.0
         self.closed_for: str | None = None
 
     def __repr__(self) -> str:
@@ -190,7 +194,7 @@ class GroupDesk:
         def say(event: Event) -> None:
             loop.call_soon_threadsafe(self._channel.send, event)
 
-        return GroupBox(self._host.gpu, request, key, epoch, say)
+        return GroupBox(self._host.gpu, request, key, epoch, say, StepPace(self.report_interval_s))
 
     def _seat(self, key: RunKey, place: Place, ticket: str) -> GroupSeat:
         gpu = self._host.gpu

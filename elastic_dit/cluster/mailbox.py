@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.engine.protocol import Boundary
 from elastic_dit.events import StartStage
 
@@ -20,7 +21,9 @@ class Mailbox:
     start : StartStage
         The command that started it.
     report : callable
-        Called with the number of steps done at each boundary, in the engine's thread.
+        Called with the number of steps done, in the engine's thread.
+    pace : StepPace
+        At which boundaries.
 
     Notes
     -----
@@ -34,16 +37,17 @@ class Mailbox:
     >>> request = FAKE_CARD.complete({"prompt": "a circle", "request_id": "r", "seed": 1})
     >>> start = StartStage(request=request, attempt=1, epoch=1, stage=Stage.DIT, gpus=(0,),
     ...                    inputs=(), reason="")
-    >>> box = Mailbox(start, report=print)
+    >>> box = Mailbox(start, report=print, pace=StepPace())
     >>> box.post(Boundary.PREEMPT)
     >>> box.boundary(3, 12)
     3
     <Boundary.PREEMPT: 'preempt'>
     """
 
-    def __init__(self, start: StartStage, report: Callable[[int], None]) -> None:
+    def __init__(self, start: StartStage, report: Callable[[int], None], pace: StepPace) -> None:
         self.start = start
         self._report = report
+        self._pace = pace
         self._action = Boundary.CONTINUE
 
     def __repr__(self) -> str:
@@ -58,9 +62,10 @@ class Mailbox:
         if _RANK[action] > _RANK[self._action]:
             self._action = action
 
-    def boundary(self, step: int, total_steps: int) -> Boundary:  # noqa: ARG002
+    def boundary(self, step: int, total_steps: int) -> Boundary:
         """See `StageContext.boundary`."""
-        self._report(step)
+        if self._pace.tells(step, total_steps):
+            self._report(step)
         return self._action
 
     def aborted(self) -> bool:

@@ -14,6 +14,7 @@ from elastic_dit.cluster.engine_host import EngineHost
 from elastic_dit.cluster.mailbox import Mailbox
 from elastic_dit.cluster.outbox import Made, Outbox
 from elastic_dit.cluster.stage_run import Failed, Finished, Outcome, failed, run_stage
+from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.cluster.transfer import Inbox
 from elastic_dit.engine.protocol import Boundary, Payload
 from elastic_dit.errors import ClusterError, TransferError
@@ -66,6 +67,8 @@ class StageDesk:
         Set whenever a stage has been answered.
     closed_for : str or None
         Why no further stage is started, None while they are.
+    report_interval_s : float
+        Least time between two messages of one stage's steps, seconds.
 
     Notes
     -----
@@ -81,6 +84,7 @@ class StageDesk:
         self._started: dict[_Key, _Started] = {}
         self.changed = asyncio.Event()
         self.closed_for: str | None = None
+        self.report_interval_s = 0.0
 
     def __repr__(self) -> str:
         return f"<StageDesk: {len(self)} started>"
@@ -154,7 +158,7 @@ class StageDesk:
         def report(step: int) -> None:
             loop.call_soon_threadsafe(self._channel.send, StepDone(**fence, step=step))
 
-        return Mailbox(start, report)
+        return Mailbox(start, report, StepPace(self.report_interval_s))
 
     async def _run(self, started: _Started) -> None:
         start = started.box.start

@@ -21,7 +21,11 @@ E = TypeVar("E", bound=Event)
 
 WAIT_S = 20.0
 FAKE = Config.parse(
-    {"engine": {"backend": "fake"}, "transfer": {"backoff_s": 0.001, "timeout_s": 5.0}}
+    {
+        "engine": {"backend": "fake"},
+        "control": {"progress_interval_s": 1e-6},
+        "transfer": {"backoff_s": 0.001, "timeout_s": 5.0},
+    }
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from elastic_dit.cluster.group_box import GroupBox
+from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.engine.group_context import Change, Regroup
 from elastic_dit.engine.protocol import Boundary
 from elastic_dit.errors import ClusterError
@@ -19,7 +20,9 @@ SINCE = 5
 
 def box(gpu: int = 0, *gpus: int) -> tuple[GroupBox, list[Event]]:
     said: list[Event] = []
-    made = GroupBox(gpu, request(num_inference_steps=STEPS), ("r", 1, SINCE), SINCE, said.append)
+    made = GroupBox(
+        gpu, request(num_inference_steps=STEPS), ("r", 1, SINCE), SINCE, said.append, StepPace(60.0)
+    )
     if gpus:
         made.lead(gpus, patience_s=1.0)
     return made, said
@@ -155,3 +158,13 @@ def test_what_stops_more_thoroughly_wins_and_old_orders_do_nothing() -> None:
     other, _ = box(0, 0)
     other.order(resize(SINCE, 0, 1))
     assert other.boundary(1, STEPS) is Boundary.CONTINUE
+
+
+def test_the_first_boundary_of_each_group_is_told_however_soon() -> None:
+    master, said = box(0, 0)
+    for step in (1, 2):
+        master.boundary(step, STEPS)
+    master.changed(change(0, 1, step=2, ticket="6"))
+    for step in (3, 4):
+        master.boundary(step, STEPS)
+    assert said == [StepDone(**fence(SINCE), step=1), StepDone(**fence(6), step=3)]

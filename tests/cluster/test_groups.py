@@ -34,7 +34,14 @@ LIMIT_S = 40.0
 
 register_dispatch("scripted", Scripted)
 CONFIG = Config.parse(
-    {**QUICK.model_dump(), "control": {**QUICK.control.model_dump(), "dispatch": "scripted"}}
+    {
+        **QUICK.model_dump(),
+        "control": {
+            **QUICK.control.model_dump(),
+            "dispatch": "scripted",
+            "progress_interval_s": 1e-6,  # every step is told
+        },
+    }
 )
 
 

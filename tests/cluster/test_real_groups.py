@@ -115,7 +115,7 @@ def stand() -> Iterator[Stand]:
     config = Config.parse(
         {
             "placement": {"policy": "colocated", "interval_s": 0.2},
-            "control": {"dispatch": "scripted", "tick_s": 0.1},
+            "control": {"dispatch": "scripted", "tick_s": 0.1, "progress_interval_s": 0.001},
             "engine": {"group_timeout_s": GROUP_TIMEOUT_S},
         }
     )

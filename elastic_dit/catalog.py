@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_dit.errors import InvalidRequest
+from elastic_dit.input_image import InputImage
 from elastic_dit.request import GenerationRequest
 
 __all__ = ["ModelCard", "RequestDefaults"]
@@ -69,11 +71,15 @@ class ModelCard(BaseModel):
     """Longest prompt, in tokens of the model's own tokenizer, end mark included."""
     max_guidance_scale: float = 100.0
     """Largest guidance scale."""
+    needs_image: bool = False
+    """Whether it starts from a picture; other models take none."""
     defaults: RequestDefaults
     """What a request takes where its caller gave nothing."""
 
     def complete(self, options: Mapping[str, Any]) -> GenerationRequest:
         """Fill the model's defaults into `options` and validate the whole.
+
+        A picture that comes without a size decides over it: the default area in its proportions.
 
         Raises
         ------
@@ -84,6 +90,8 @@ class ModelCard(BaseModel):
         request = GenerationRequest.parse(
             **{**self.defaults.model_dump(), "model": self.name, **given}
         )
+        if request.image is not None and not given.keys() & {"width", "height"}:
+            request = request.model_copy(update=self._size_like(request.image))
         self.check(request)
         return request
 
@@ -107,6 +115,7 @@ class ModelCard(BaseModel):
         InvalidRequest
             Naming field, value and what is allowed.
         """
+        self._check_image(request.image)
         for field in ("width", "height"):
             self._check_side(field, getattr(request, field))
         if self.max_pixels is not None and request.width * request.height > self.max_pixels:
@@ -123,6 +132,22 @@ class ModelCard(BaseModel):
             )
         self._check_tokens("prompt", prompt_tokens)
         self._check_tokens("negative_prompt", negative_prompt_tokens)
+
+    def _check_image(self, image: InputImage | None) -> None:
+        if self.needs_image and image is None:
+            raise InvalidRequest("image", None, f"given: {self.name} starts from a picture")
+        if image is not None and not self.needs_image:
+            raise InvalidRequest("image", image, f"left out: {self.name} takes no picture")
+
+    def _size_like(self, image: InputImage) -> dict[str, int]:
+        """Sides with the proportions of `image` and about the default area, as Wan chooses them."""
+        area, aspect = self.defaults.width * self.defaults.height, image.height / image.width
+        wanted = {"width": math.sqrt(area / aspect), "height": math.sqrt(area * aspect)}
+        steps = self.max_side // self.size_multiple
+        return {
+            side: self.size_multiple * min(max(1, round(length) // self.size_multiple), steps)
+            for side, length in wanted.items()
+        }
 
     def _check_tokens(self, field: str, tokens: int | None) -> None:
         if tokens is not None and tokens > self.max_prompt_tokens:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from elastic_dit.errors import InvalidRequest
+from elastic_dit.input_image import InputImage
 
 __all__ = ["MAX_FPS", "MAX_SEED", "GenerationRequest", "Stage", "StageKey", "new_request_id"]
 
@@ -112,6 +113,8 @@ class GenerationRequest(BaseModel):
     """Larger goes first where the dispatch policy honours it."""
     deadline_s: Annotated[FiniteFloat, Field(gt=0.0)] | None = None
     """Seconds after acceptance by which the result is wanted, None for whenever."""
+    image: InputImage | None = None
+    """Picture that the video starts from, for models that need one; given as a file's bytes."""
 
     @property
     def pixels(self) -> int:
@@ -122,6 +125,15 @@ class GenerationRequest(BaseModel):
     def is_image(self) -> bool:
         """Whether one frame is asked for."""
         return self.num_frames == 1
+
+    def without_image_data(self) -> Self:
+        """The same request, its picture only mentioned: all that later stages need.
+
+        It equals the whole one, and a request without a picture is its own.
+        """
+        if self.image is None or not self.image.is_held:
+            return self
+        return self.model_copy(update={"image": self.image.without_data()})
 
     @classmethod
     def parse(cls, **fields: Any) -> Self:
@@ -155,6 +167,8 @@ def new_request_id() -> str:
 def _as_invalid_request(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "request"
+    if field == "image" and isinstance(first["input"], bytes):  # megabytes, in a message
+        first["input"] = f"{len(first['input'])} bytes"
     if first["type"] == "missing":
         return InvalidRequest(field, None, "given: it has no default")
     if first["type"] == "extra_forbidden":

@@ -92,12 +92,12 @@ class _Result:
         Returns
         -------
         dict
-            ``software``, ``request`` (every field) and ``stages``: ``stage``, ``gpus``,
-            ``started_at`` and ``seconds`` (s), ``attempt`` of each.
+            ``software``, ``request`` (every field; a picture by its digest) and ``stages``:
+            ``stage``, ``gpus``, ``started_at`` and ``seconds`` (s), ``attempt`` of each.
         """
         return {
             "software": f"elastic-dit {__version__}",
-            "request": self.request.model_dump(mode="json"),
+            "request": self.request.without_image_data().model_dump(mode="json"),
             "stages": [
                 {
                     "stage": str(record.stage),

@@ -30,6 +30,11 @@ DEFAULT_TIMEOUT_S = 3600.0
 @seed_option
 @click.option("--negative-prompt", metavar="TEXT", help="What to steer away from.")
 @click.option(
+    "--image", type=click.Path(), metavar="FILE",
+    help="Picture to start from (PNG, JPEG, WebP), for models that need one. Without --size the "
+    "video has its proportions.",
+)  # fmt: skip
+@click.option(
     "--output", "-o", type=click.Path(), metavar="FILE",
     help="Its suffix names the format: mp4, gif, webp, png, jpg. By default named after the "
     "prompt, in the current folder.",

@@ -13,6 +13,7 @@ from elastic_dit.cli.live import Board
 from elastic_dit.cli.options import connect
 from elastic_dit.cli.output import check_json_path, human_console, slug, write_json
 from elastic_dit.errors import ElasticDitError, InvalidRequest
+from elastic_dit.input_image import InputImage
 from elastic_dit.report.build import Ended, first_start, judge_result, request_report
 from elastic_dit.results import Image, Video
 from elastic_dit.state import Phase
@@ -46,6 +47,8 @@ def run_generate(prompt: str, options: Mapping[str, Any]) -> None:
     check_json_path(options["json_path"])
     if options["output"] is not None:
         _check_output(options["output"])
+    if options["image"] is not None:
+        options = {**options, "image": InputImage.of(options["image"])}
     console = human_console(options["json_path"])
     with connect(options, limit_s=options["timeout"]) as client:
         ended = _generated(client, prompt, options, console)
@@ -80,6 +83,7 @@ def _generated(client: Client, prompt: str, options: Mapping[str, Any], console:
             num_inference_steps=options["steps"],
             guidance_scale=options["guidance"],
             seed=options["seed"],
+            image=options["image"],
         )
     if options["output"] is not None:
         # Only now it is known whether the model's default is a video or an image.

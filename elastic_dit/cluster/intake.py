@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from elastic_dit.cluster.cards import CardBoard
+from elastic_dit.input_image import InputImage
 from elastic_dit.request import GenerationRequest
 
 __all__ = ["Intake", "TokenCounter", "given"]
@@ -54,7 +55,10 @@ class Intake:
         """
         card = await self._cards.find(options.get("model"), ready_timeout_s)
         drawn = {"model": card.name, "seed": secrets.randbelow(_SEEDS)}
-        request = card.complete({**drawn, **given(options)})
+        fields = {**drawn, **given(options)}
+        if "image" in fields:
+            fields["image"] = await asyncio.to_thread(_looked_at, fields["image"])
+        request = card.complete(fields)
         texts = [text for text in (request.prompt, request.negative_prompt) if text]
         counts = await asyncio.gather(*(self._count_tokens(card.name, text) for text in texts))
         card.check(request, *counts)
@@ -68,3 +72,10 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     {'width': 64}
     """
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _looked_at(content: bytes) -> InputImage:
+    """A picture that has been decoded once: nothing runs for one that cannot be."""
+    image = InputImage.parse(content)
+    image.pixels()
+    return image

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from elastic_dit.errors import InvalidRequest
+from elastic_dit.input_image import InputImage
 from elastic_dit.request import MAX_SEED
 
 __all__ = ["portable"]
@@ -16,7 +17,8 @@ __all__ = ["portable"]
 def portable(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as Dask's messages can carry them: NumPy's numbers as Python's, none too large.
 
-    Whether they make sense is checked where the model is known.
+    A picture goes as its file's bytes. Whether options make sense is checked where the model is
+    known.
 
     Raises
     ------
@@ -33,7 +35,9 @@ def portable(options: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidRequest(name, value, f"a whole number of at most {MAX_SEED}")
         if isinstance(value, str) and not _is_unicode(value):
             raise InvalidRequest(name, value, "valid Unicode: this holds half a character")
-        if not isinstance(value, str | int | float | None):
+        if name == "image" and isinstance(value, InputImage):
+            portable[name] = value.data
+        elif not isinstance(value, str | int | float | None):
             raise InvalidRequest(name, value, "a plain text or number")
     return portable
 

@@ -50,7 +50,8 @@ class Admission:
         RequestConflict
             Where its id is taken by another body.
         AdmissionRefused
-            Where too many wait; with the time after which one place should be free.
+            Where too many wait, or their pictures take too much memory; with the time after
+            which one place should be free.
         """
         known = self._table.get(request.request_id)
         if known is not None:
@@ -61,6 +62,10 @@ class Admission:
         limit = self._config.max_waiting
         if self._table.waiting >= limit:
             reason = f"{self._table.waiting} requests wait already, the limit is {limit}"
+            raise AdmissionRefused(reason, self.retry_after_s(now))
+        shelf = self._table.pictures
+        if not shelf.has_room(request):
+            reason = f"requests hold {shelf.live_bytes} of {shelf.limit_bytes} bytes of images"
             raise AdmissionRefused(reason, self.retry_after_s(now))
         return True
 

@@ -37,8 +37,9 @@ def _rng(*parts: object) -> np.random.Generator:
 
 
 def embed(request: GenerationRequest) -> NDArray[np.float32]:
-    """What the encoder makes of a prompt, shape [1, words, EMBED_WIDTH]."""
-    words = (*request.prompt.split(), request.negative_prompt)
+    """What the encoder makes of prompt and picture, shape [1, words, EMBED_WIDTH]."""
+    picture = () if request.image is None else (request.image.digest,)
+    words = (*request.prompt.split(), request.negative_prompt, *picture)
     rows = [_rng("word", word).standard_normal(EMBED_WIDTH, np.float32) for word in words]
     return np.stack(rows)[None]
 

@@ -141,6 +141,8 @@ class StageRuntime:
         given = self._given(request)
         if self._stage is Stage.DECODER:
             return {"frames": frames_of(self._running.decode(given, inputs))}
+        if request.image is not None:
+            given["image"] = request.image.fitted(request.width, request.height)
         encoded = self._running.encode(given, self._family.guidance(request) is not None)
         return {name: value for name, value in encoded.items() if value is not None}
 

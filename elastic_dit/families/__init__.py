@@ -16,12 +16,14 @@ from elastic_dit.families.sd3 import StableDiffusion3Family
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.families.wan import WanFamily
 from elastic_dit.families.wan22 import Wan22Family
+from elastic_dit.families.wan_i2v import WanImageToVideoFamily
 
 __all__ = ["FAMILIES", "FamilySpec", "ServingHints", "family_of"]
 
 FAMILIES: tuple[FamilySpec, ...] = (
     Wan22Family(),
     WanFamily(),
+    WanImageToVideoFamily(),
     QwenImageFamily(),
     CogVideoXFamily(),
     PixArtFamily(),

@@ -35,6 +35,8 @@ class FamilySpec(ABC):
     encode_returns: ClassVar[tuple[str, ...]] = ()
     """For classic families: names of the values that ``encode_prompt`` returns."""
 
+    needs_image: ClassVar[bool] = False
+    """Whether its requests start from a picture, which the encoder stage gets as ``image``."""
     tokenizer: ClassVar[str] = "tokenizer"
     """Component that counts the tokens of a prompt."""
     sequence: ClassVar[SequencePlan | None] = None
@@ -106,4 +108,10 @@ class FamilySpec(ABC):
         """Card of the family's `limits` and `defaults` with the hints on top."""
         given = hints.model_dump(exclude_none=True, exclude={"max_sequence_length", "defaults"})
         chosen = defaults.model_copy(update=hints.defaults.model_dump(exclude_none=True))
-        return ModelCard(name=name, family=self.name, defaults=chosen, **{**limits, **given})
+        return ModelCard(
+            name=name,
+            family=self.name,
+            needs_image=self.needs_image,
+            defaults=chosen,
+            **{**limits, **given},
+        )

@@ -4,87 +4,63 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from tests.tiny_models import wan_parts, wan_transformer
+from tests.tiny_parts import (
+    byte_tokenizer,
+    chat_tokenizer,
+    clip,
+    clip_tokenizer,
+    flat_vae,
+    qwen_config,
+    seeded,
+    t5,
+)
 
-from tests.tiny_models import byte_tokenizer, t5, wan
-
-__all__ = ["FAMILIES", "four_headed_wan"]
+__all__ = ["FAMILIES", "four_headed_wan", "wan_i2v"]
 
 
-def four_headed_wan(seed: int = 1) -> Any:
+def four_headed_wan() -> Any:
     import diffusers
 
-    pipeline = wan()
-    config = {**pipeline.transformer.config, "num_attention_heads": 4}
-    torch.manual_seed(seed)
-    pipeline.transformer = diffusers.WanTransformer3DModel.from_config(config).eval()
-    return pipeline
+    return diffusers.WanPipeline(**wan_parts(wan_transformer(heads=4)))
 
 
 def wan22() -> Any:
     import diffusers
 
-    parts = four_headed_wan().components
-    other = four_headed_wan(seed=7).transformer
-    return diffusers.WanPipeline(**{**parts, "transformer_2": other}, boundary_ratio=0.875)
+    parts = wan_parts(wan_transformer(heads=4))
+    parts["transformer_2"] = wan_transformer(heads=4, seed=7)
+    return diffusers.WanPipeline(**parts, boundary_ratio=0.875)
 
 
-def clip(projected: bool = False, width: int = 32) -> Any:
-    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
-
-    torch.manual_seed(2)
-    kind = CLIPTextModelWithProjection if projected else CLIPTextModel
-    config = CLIPTextConfig(
-        bos_token_id=0,
-        eos_token_id=2,
-        pad_token_id=1,
-        hidden_size=width,
-        intermediate_size=37,
-        num_attention_heads=4,
-        num_hidden_layers=3,
-        vocab_size=300,
-        projection_dim=32,
-        max_position_embeddings=77,
-    )
-    return kind(config).eval()
-
-
-def clip_tokenizer() -> Any:
-    from tokenizers.processors import TemplateProcessing
-
-    tokenizer = byte_tokenizer("<s>", "</s>", "<pad>")
-    ids = [("<s>", 0), ("</s>", 2)]
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A </s>", special_tokens=ids
-    )
-    tokenizer.model_max_length = 77
-    return tokenizer
-
-
-def flat_vae(channels: int) -> Any:
-    """An image autoencoder that compresses nothing, unlike the usual eightfold."""
+def wan_i2v() -> Any:
+    """Wan 2.1 I2V: latents, mask and the picture's latents in, and CLIP's view of the picture."""
     import diffusers
+    from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModel
 
-    torch.manual_seed(3)
-    return diffusers.AutoencoderKL(
-        sample_size=32,
-        block_out_channels=(4,),
-        layers_per_block=1,
-        latent_channels=channels,
-        norm_num_groups=1,
-        use_quant_conv=False,
-        use_post_quant_conv=False,
-        shift_factor=0.06,
-        scaling_factor=1.5,
-    ).eval()
+    view = CLIPVisionConfig(
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=4,
+    )
+    transformer = wan_transformer(heads=4, in_channels=36, image_dim=8, added_kv_proj_dim=48)
+    return diffusers.WanImageToVideoPipeline(
+        **wan_parts(transformer),
+        image_encoder=seeded(5, CLIPVisionModel, view),
+        image_processor=CLIPImageProcessor(crop_size=32, size=32),
+    )
 
 
 def flux() -> Any:
     import diffusers
     from transformers import ByT5Tokenizer
 
-    torch.manual_seed(1)
-    transformer = diffusers.FluxTransformer2DModel(
+    transformer = seeded(
+        1,
+        diffusers.FluxTransformer2DModel,
         patch_size=1,
         in_channels=4,
         num_layers=2,
@@ -102,7 +78,7 @@ def flux() -> Any:
         text_encoder_2=t5(),
         tokenizer=clip_tokenizer(),
         tokenizer_2=ByT5Tokenizer(),
-        transformer=transformer.eval(),
+        transformer=transformer,
         vae=flat_vae(1),
         image_encoder=None,
         feature_extractor=None,
@@ -113,8 +89,9 @@ def sd3() -> Any:
     import diffusers
     from transformers import ByT5Tokenizer
 
-    torch.manual_seed(1)
-    transformer = diffusers.SD3Transformer2DModel(
+    transformer = seeded(
+        1,
+        diffusers.SD3Transformer2DModel,
         sample_size=32,
         patch_size=2,
         in_channels=4,
@@ -136,7 +113,7 @@ def sd3() -> Any:
         tokenizer=clip_tokenizer(),
         tokenizer_2=clip_tokenizer(),
         tokenizer_3=ByT5Tokenizer(),
-        transformer=transformer.eval(),
+        transformer=transformer,
         vae=flat_vae(4),
         image_encoder=None,
         feature_extractor=None,
@@ -147,8 +124,9 @@ def ltx() -> Any:
     import diffusers
     from transformers import ByT5Tokenizer
 
-    torch.manual_seed(1)
-    transformer = diffusers.LTXVideoTransformer3DModel(
+    transformer = seeded(
+        1,
+        diffusers.LTXVideoTransformer3DModel,
         in_channels=8,
         out_channels=8,
         patch_size=1,
@@ -159,9 +137,10 @@ def ltx() -> Any:
         num_layers=2,
         caption_channels=32,
     )
-    torch.manual_seed(2)
     scaling = (True, True, False, False)
-    vae = diffusers.AutoencoderKLLTXVideo(
+    vae = seeded(
+        2,
+        diffusers.AutoencoderKLLTXVideo,
         latent_channels=8,
         block_out_channels=(8,) * 4,
         decoder_block_out_channels=(8,) * 4,
@@ -179,20 +158,36 @@ def ltx() -> Any:
         decoder_causal=False,
     )
     return diffusers.LTXPipeline(
-        transformer=transformer.eval(),
-        vae=vae.eval(),
+        transformer=transformer,
+        vae=vae,
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(),
         text_encoder=t5(),
         tokenizer=ByT5Tokenizer(),
     )
 
 
-def hunyuan_video() -> Any:
-    import diffusers
+def llama() -> Any:
     from transformers import LlamaConfig, LlamaModel
 
-    torch.manual_seed(1)
-    transformer = diffusers.HunyuanVideoTransformer3DModel(
+    config = LlamaConfig(
+        bos_token_id=0,
+        eos_token_id=2,
+        pad_token_id=1,
+        hidden_size=16,
+        intermediate_size=37,
+        num_attention_heads=4,
+        num_hidden_layers=4,
+        vocab_size=300,
+    )
+    return seeded(3, LlamaModel, config)
+
+
+def hunyuan_video() -> Any:
+    import diffusers
+
+    transformer = seeded(
+        1,
+        diffusers.HunyuanVideoTransformer3DModel,
         in_channels=4,
         out_channels=4,
         num_attention_heads=4,
@@ -207,8 +202,9 @@ def hunyuan_video() -> Any:
         pooled_projection_dim=8,
         rope_axes_dim=(2, 4, 4),
     )
-    torch.manual_seed(2)
-    vae = diffusers.AutoencoderKLHunyuanVideo(
+    vae = seeded(
+        2,
+        diffusers.AutoencoderKLHunyuanVideo,
         latent_channels=4,
         down_block_types=("HunyuanVideoDownBlock3D",) * 4,
         up_block_types=("HunyuanVideoUpBlock3D",) * 4,
@@ -220,24 +216,11 @@ def hunyuan_video() -> Any:
         temporal_compression_ratio=4,
         mid_block_add_attention=True,
     )
-    torch.manual_seed(3)
-    llama = LlamaModel(
-        LlamaConfig(
-            bos_token_id=0,
-            eos_token_id=2,
-            pad_token_id=1,
-            hidden_size=16,
-            intermediate_size=37,
-            num_attention_heads=4,
-            num_hidden_layers=4,
-            vocab_size=300,
-        )
-    )
     return diffusers.HunyuanVideoPipeline(
-        transformer=transformer.eval(),
-        vae=vae.eval(),
+        transformer=transformer,
+        vae=vae,
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=7.0),
-        text_encoder=llama.eval(),
+        text_encoder=llama(),
         tokenizer=byte_tokenizer("<s>", "</s>", "<pad>"),
         text_encoder_2=clip(width=8),
         tokenizer_2=clip_tokenizer(),
@@ -248,8 +231,9 @@ def hunyuan_video15() -> Any:
     import diffusers
     from transformers import ByT5Tokenizer, Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel
 
-    torch.manual_seed(1)
-    transformer = diffusers.HunyuanVideo15Transformer3DModel(
+    transformer = seeded(
+        1,
+        diffusers.HunyuanVideo15Transformer3DModel,
         in_channels=9,
         out_channels=4,
         num_attention_heads=4,
@@ -266,8 +250,9 @@ def hunyuan_video15() -> Any:
         target_size=16,
         task_type="t2v",
     )
-    torch.manual_seed(2)
-    vae = diffusers.AutoencoderKLHunyuanVideo15(
+    vae = seeded(
+        2,
+        diffusers.AutoencoderKLHunyuanVideo15,
         in_channels=3,
         out_channels=3,
         latent_channels=4,
@@ -278,31 +263,21 @@ def hunyuan_video15() -> Any:
         downsample_match_channel=False,
         upsample_match_channel=False,
     )
-    torch.manual_seed(3)
-    text_encoder = Qwen2_5_VLTextModel(
-        Qwen2_5_VLTextConfig(
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=4,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            vocab_size=512,
-            bos_token_id=0,
-            eos_token_id=2,
-            rope_scaling={"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"},
-            rope_theta=1e6,
-        )
+    text_encoder = seeded(
+        3,
+        Qwen2_5_VLTextModel,
+        Qwen2_5_VLTextConfig(**qwen_config(layers=4), bos_token_id=0, eos_token_id=2),
     )
-    tokenizer = byte_tokenizer("<|endoftext|>", "<|im_end|>", "<|pad|>", ("<|im_start|>",))
+    tokenizer = chat_tokenizer()
     tokenizer.chat_template = (
         "{% for m in messages %}<|im_start|>{{ m['content'] if m['content'] is string "
         "else m['content'][0]['text'] }}<|im_end|>{% endfor %}"
     )
     return diffusers.HunyuanVideo15Pipeline(
-        transformer=transformer.eval(),
-        vae=vae.eval(),
+        transformer=transformer,
+        vae=vae,
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=7.0),
-        text_encoder=text_encoder.eval(),
+        text_encoder=text_encoder,
         tokenizer=tokenizer,
         text_encoder_2=t5(),
         tokenizer_2=ByT5Tokenizer(),
@@ -312,6 +287,7 @@ def hunyuan_video15() -> Any:
 
 FAMILIES = {
     "wan22": wan22,
+    "wan_i2v": wan_i2v,
     "flux": flux,
     "sd3": sd3,
     "ltx": ltx,

@@ -21,6 +21,7 @@ from elastic_dit.engine.ledger import Ledger
 from elastic_dit.engine.protocol import Boundary, ModelSource
 from elastic_dit.engine.spmd import GroupMember
 from elastic_dit.engine.torch_engine import TorchEngine
+from elastic_dit.input_image import InputImage, sample_image
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 from tests.engine.contexts import Always
 from tests.engine.members import await_word, tell
@@ -59,6 +60,7 @@ FAMILY_CASES: dict[str, dict[str, Any]] = {
     "cogvideox": {"num_frames": 9, "width": 48},
     "pixart": {"width": 80, "height": 48},
     "wan22": {"num_frames": 9},
+    "wan_i2v": {"num_frames": 9, "image": InputImage.of(sample_image(50, 31))},
     "flux": {"width": 24, "height": 28},
     "sd3": {"width": 24, "height": 28},
     "ltx": {"num_frames": 9},

@@ -28,7 +28,7 @@ from tests.tiny_families import FAMILIES
 
 LEVELS_APART = {"ltx": 1, "sd3": 1}
 """Of 255: where the blocks do the guidance branches in turn, and the pipeline in one batch."""
-VIDEOS = ("wan22", "ltx", "hunyuan_video", "hunyuan_video15")
+VIDEOS = ("wan22", "wan_i2v", "ltx", "hunyuan_video", "hunyuan_video15")
 
 
 def plain_frames(case: str) -> np.ndarray:
@@ -41,6 +41,8 @@ def plain_frames(case: str) -> np.ndarray:
         pipeline.guider.guidance_scale = options.pop("guidance_scale")
     if case in TEXT_TOKENS:
         options["max_sequence_length"] = TEXT_TOKENS[case]
+    if request.image is not None:
+        options["image"] = request.image.fitted(request.width, request.height)
     if case in VIDEOS:
         options["num_frames"] = request.num_frames
     if case not in ("flux", "hunyuan_video"):

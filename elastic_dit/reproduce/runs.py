@@ -1,29 +1,20 @@
-"""Many simulations that know nothing of each other, over the cores of this machine."""
+"""Simulations by a few words, and the figures that are kept of each."""
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from multiprocessing import get_context
 from typing import Protocol
 
 from elastic_dit.cost import CostModel, CostTimes
+from elastic_dit.reproduce.parallel import run_all
 from elastic_dit.simulate.ddit_grid import SINGLE_NODE, Deployment
 from elastic_dit.simulate.outcome import RequestOutcome, SimulationResult
 from elastic_dit.simulate.setup import find_cost_model, set_up
 from elastic_dit.simulate.workload import Arrival
 
 __all__ = ["Figures", "Simulation", "Workload", "cost_model", "simulate", "simulate_all"]
-
-_BATCHES_PER_PROCESS = 24
-"""So many that the processes end together, so few that handing them over costs nothing."""
-_GC_THRESHOLD = 200_000
-"""Objects between two collections in a worker process: a run keeps what it makes till its end."""
 
 
 class Workload(Protocol):
@@ -135,55 +126,11 @@ def simulate_all(
     processes: int | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> list[Figures]:
-    """Run all, in parallel; what comes out does not depend on how many processes there are.
-
-    Parameters
-    ----------
-    simulations : sequence of Simulation
-    processes : int, optional
-        By default one for each core; 1 stays in this process.
-    done : callable
-        Told how many runs have ended since it was last told.
+    """Run all, in parallel; see `run_all`.
 
     Returns
     -------
     list of Figures
         In the order of `simulations`.
     """
-    processes = min(processes or len(os.sched_getaffinity(0)), len(simulations))
-    if processes <= 1:
-        return list(_one_by_one(simulations, done))
-    # Fresh interpreters: a fork would copy whatever threads and locks the caller has.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_prepare_process)
-    found: dict[int, Figures] = {}
-    try:
-        size = max(1, len(simulations) // (processes * _BATCHES_PER_PROCESS))
-        starts = range(0, len(simulations), size)
-        futures = {
-            pool.submit(_batch, simulations[start : start + size]): start for start in starts
-        }
-        for future in as_completed(futures):
-            batch = future.result()
-            found.update(enumerate(batch, start=futures[future]))
-            done(len(batch))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return [found[index] for index in range(len(simulations))]
-
-
-def _one_by_one(
-    simulations: Sequence[Simulation], done: Callable[[int], None]
-) -> Iterator[Figures]:
-    for simulation in simulations:
-        yield simulate(simulation)
-        done(1)
-
-
-def _prepare_process() -> None:
-    """In a worker process: Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(_GC_THRESHOLD)
-
-
-def _batch(simulations: Sequence[Simulation]) -> list[Figures]:
-    return [simulate(simulation) for simulation in simulations]
+    return run_all(simulate, simulations, processes=processes, done=done)

@@ -35,10 +35,14 @@ PROFILES = ("tridentserve", "foreground_burst")
 LOADS = ("default", "0.8", "1.0", "1.5")
 HANDOVER_S = 0.003
 """Of every change of group, as in the listed runs."""
-MIXED_POLICIES = ("edf", "srtf-1", "srtf-2", "srtf-4", "elastic")
+MIXED_POLICIES = ("edf", "tetriserve", "srtf-1", "srtf-2", "srtf-4", "elastic")
 TWINS = {
-    "edf": "edf_best_fit", "srtf-1": "srtf_sp1", "srtf-2": "srtf_sp2", "srtf-4": "srtf_sp4",
-}  # fmt: skip
+    "edf": "edf_best_fit",
+    "tetriserve": "tetriserve_continuous",
+    "srtf-1": "srtf_sp1",
+    "srtf-2": "srtf_sp2",
+    "srtf-4": "srtf_sp4",
+}
 """Our re-implementations, and what they re-implement."""
 OVERLOADED = ("tridentserve@1.5", "foreground_burst@1.0", "foreground_burst@1.5")
 """Workloads on which no listed policy meets nine deadlines in ten."""

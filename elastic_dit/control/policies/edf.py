@@ -11,21 +11,22 @@ from collections.abc import Iterator
 
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import first_come, prefetches, register_dispatch
-from elastic_dit.control.policies.jobs import Job, survey
-from elastic_dit.control.policies.targets import reach, shareable_gpus, to_share
+from elastic_dit.control.policies.jobs import Job
+from elastic_dit.control.policies.sight import Sight
+from elastic_dit.control.policies.targets import reach, to_share, widen_in_turn
 from elastic_dit.control.view import ClusterView, RequestView
 from elastic_dit.request import Stage
 
 __all__ = ["EdfBestFit"]
-
-_IN_SIGHT = 64
-"""Waiting requests of one queue to look at."""
 
 
 class EdfBestFit:
     """The policy. Requests without a deadline come last, in order of acceptance."""
 
     watches_steps = False
+
+    def __init__(self) -> None:
+        self._sight = Sight()
 
     def __repr__(self) -> str:
         return "EdfBestFit()"
@@ -38,9 +39,9 @@ class EdfBestFit:
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Share the GPUs out anew."""
         yield from first_come(view, Stage.DECODER)
-        jobs = to_share(survey(view, _IN_SIGHT))
+        jobs, num_gpus = to_share(self._sight, view, now)
         jobs.sort(key=lambda job: (job.deadline_at, job.record.sequence))
-        yield from reach(view, jobs, best_fit(jobs, shareable_gpus(view, jobs), now))
+        yield from reach(view, jobs, best_fit(jobs, num_gpus, now))
         yield from prefetches(view)
 
 
@@ -55,12 +56,7 @@ def best_fit(jobs: list[Job], num_gpus: int, now: float) -> dict[str, int]:
         in_time = (dop for dop in fitting if now + job.remaining_s(dop) <= job.deadline_at)
         targets[job.request_id] = next(in_time, fitting[-1])
         left -= targets[job.request_id]
-    for job in jobs:
-        dop = targets.get(job.request_id, 0)
-        while 0 < dop <= left and job.gain_s(dop) > 0:
-            left -= dop
-            dop *= 2
-        targets[job.request_id] = dop
+    widen_in_turn(jobs, targets, left)
     return targets
 
 

@@ -3,70 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import islice
 
 from elastic_dit.control.groups import GroupState
-from elastic_dit.control.view import ClusterView, GroupView, RequestView, StageTimes
-from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.control.policies.shape_times import ShapeTimes, shape_of
+from elastic_dit.control.view import ClusterView, GroupView, RequestView
+from elastic_dit.request import Stage, StageKey
 
-__all__ = ["Job", "ShapeTimes", "shape_of", "survey"]
+__all__ = ["Job", "JobBook"]
 
-_DOPS = (1, 2, 4, 8, 16, 32, 64)
-_UNKNOWN_STEP_S = 1.0
-"""Step time of what was never seen: any figure will do to rank it among its like."""
-
-
-class ShapeTimes:
-    """What requests of one shape take at every DoP.
-
-    Attributes
-    ----------
-    step_s : dict of int to float
-        Seconds of one step by DoP, rising DoP; DoP 1 is always there.
-    fastest_s : float
-        The smallest of them.
-    decode_s : float
-        Seconds that follow the denoising.
-    read_at : float
-        When they were asked for, seconds on the control plane's clock.
-    """
-
-    __slots__ = ("_widest", "decode_s", "fastest_s", "read_at", "step_s")
-
-    def __init__(self, request: GenerationRequest, times: StageTimes, read_at: float = 0.0) -> None:
-        self.read_at = read_at
-        self.step_s = {1: times.seconds(request, Stage.DIT) or _UNKNOWN_STEP_S}
-        for dop in _DOPS[1:]:
-            seconds = times.seconds(request, Stage.DIT, dop)
-            if seconds is None:
-                break
-            self.step_s[dop] = seconds
-        self.decode_s = times.seconds(request, Stage.DECODER) or 0.0
-        self.fastest_s = min(self.step_s.values())
-        self._widest: dict[float, int] = {}
-
-    def __repr__(self) -> str:
-        return f"<ShapeTimes {self.step_s[1]:.3g} s a step, DoP up to {max(self.step_s)}>"
-
-    def widest(self, efficiency: float) -> int:
-        """Largest DoP at which the GPUs do at least this part of their work at DoP 1."""
-        found = self._widest.get(efficiency)
-        if found is None:
-            alone = self.step_s[1]
-            found = self._widest[efficiency] = max(
-                dop
-                for dop, seconds in self.step_s.items()
-                if dop == 1 or alone >= efficiency * dop * seconds
-            )
-        return found
-
-
-def shape_of(record: RequestView) -> tuple[object, ...]:
-    """What the times of a request depend on: those of equal shape share one `ShapeTimes`."""
-    asked = record.request
-    size = (asked.model, asked.width, asked.height, asked.num_frames)
-    return (*size, asked.num_inference_steps, asked.guidance_scale, record.dops)
+_TIMES_FRESH_S = 1.0
+"""Step times are asked for anew after this long: they may be observed ones."""
+_JOBS_KEPT = 8_192
+"""Requests whose jobs are remembered."""
 
 
 class Job:
@@ -116,7 +64,7 @@ class Job:
     @property
     def waits(self) -> bool:
         """Whether a GPU would bring it forward."""
-        return self.record.phase.is_waiting
+        return self.record.in_line
 
     @property
     def group(self) -> GroupView | None:
@@ -164,37 +112,38 @@ class Job:
         return 0.0 if wider_s is None else self.steps_left * (step_s[dop] - wider_s)
 
 
-def survey(view: ClusterView, most: int) -> list[Job]:
-    """Everything at work, and of what waits the first in line and the longest there.
+class JobBook:
+    """Jobs and step times, remembered from look to look."""
 
-    Parameters
-    ----------
-    view : ClusterView
-    most : int
-        Waiting requests of one queue to look at, and oldest requests: what bounds the time of a
-        decision when thousands wait.
-    """
-    found: dict[str, RequestView] = {}
-    for group in view.running(Stage.DIT):
-        record = view.requests.get(group.request_id)
-        if record is not None and record.group is group:
-            found[record.request_id] = record
-    for record in _in_line(view, most):
-        found[record.request_id] = record
-    shapes: dict[tuple[object, ...], ShapeTimes] = {}
-    jobs = []
-    for record in found.values():
+    def __init__(self) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._times: dict[tuple[object, ...], ShapeTimes] = {}
+        self._read_at = -math.inf
+        self._widest: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<JobBook of {len(self._jobs)} jobs, {len(self._times)} shapes>"
+
+    def begin(self, view: ClusterView, now: float) -> None:
+        """A new look: forget what may have changed, and what is too much."""
+        if now - self._read_at >= _TIMES_FRESH_S or self._widest != view.widest:
+            self._read_at, self._widest = now, view.widest
+            self._times.clear()
+        if len(self._jobs) > _JOBS_KEPT:
+            self._jobs.clear()
+
+    def job(self, record: RequestView, view: ClusterView) -> Job:
+        """The job of a request, the same at every look."""
+        job = self._jobs.get(record.sequence)
+        if job is None or job.record is not record:
+            job = self._jobs[record.sequence] = Job(record, view, self._shape(record, view))
+        elif job.times.read_at != self._read_at:
+            job.times = self._shape(record, view)
+        return job
+
+    def _shape(self, record: RequestView, view: ClusterView) -> ShapeTimes:
         shape = shape_of(record)
-        if shape not in shapes:
-            shapes[shape] = ShapeTimes(record.request, view.times)
-        jobs.append(Job(record, view, shapes[shape]))
-    return jobs
-
-
-def _in_line(view: ClusterView, most: int) -> Iterator[RequestView]:
-    for stage in (Stage.DIT, Stage.ENCODER):
-        for _, queue in view.queues(stage):
-            yield from islice(queue, most)
-    for record in islice(view.requests.values(), most):
-        if record.phase.is_waiting and record.stage is not Stage.DECODER:
-            yield record
+        found = self._times.get(shape)
+        if found is None:
+            found = self._times[shape] = ShapeTimes(record.request, view.times, self._read_at)
+        return found

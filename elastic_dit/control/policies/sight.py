@@ -15,7 +15,7 @@ from itertools import islice
 
 from sortedcontainers import SortedDict
 
-from elastic_dit.control.policies.jobs import Job, ShapeTimes, shape_of
+from elastic_dit.control.policies.jobs import Job, JobBook
 from elastic_dit.control.view import ClusterView, GroupView, RequestView
 from elastic_dit.request import Stage
 
@@ -31,10 +31,6 @@ _URGENT = 16
 """Waiting requests with the next deadlines that it looks at."""
 _STALE_AT_ONCE = 256
 """Entries of requests that no longer wait that one look tidies up at most."""
-_TIMES_FRESH_S = 1.0
-"""Step times are asked for anew after this long: they may be observed ones."""
-_JOBS_KEPT = 8_192
-"""Requests whose jobs are remembered."""
 
 _Place = tuple[float, int]
 """Where a request is in an index: by a time, then in order of acceptance."""
@@ -51,10 +47,7 @@ class Sight:
 
     def __init__(self) -> None:
         self.whole = True
-        self._jobs: dict[int, Job] = {}
-        self._times: dict[tuple[object, ...], ShapeTimes] = {}
-        self._read_at = -math.inf
-        self._widest: int | None = None
+        self._book = JobBook()
         self._oldest: SortedDict[_Place, RequestView] = SortedDict()
         self._urgent: SortedDict[_Place, RequestView] = SortedDict()
         self._seen: tuple[int, int] = (-1, -1)
@@ -88,12 +81,12 @@ class Sight:
 
     def working(self, view: ClusterView, now: float) -> list[Job]:
         """A new look: the groups in sight that denoise."""
-        self._read_times_anew(view, now)
+        self._book.begin(view, now)
         found = []
         for group in self._groups(view):
             record = view.requests.get(group.request_id)
             if record is not None and record.group is group:
-                found.append(self._job(record, view))
+                found.append(self._book.job(record, view))
         return found
 
     def waiting(self, view: ClusterView, now: float, most: int = _IN_LINE) -> list[Job]:
@@ -110,7 +103,12 @@ class Sight:
             found[record.sequence] = record
         for record in _first(self._urgent, _URGENT, after=now):
             found[record.sequence] = record
-        return [self._job(record, view) for record in found.values()]
+        return [self._book.job(record, view) for record in found.values()]
+
+    def in_line(self, view: ClusterView, most: int) -> list[Job]:
+        """Of those that wait, the first `most` of every queue."""
+        queues = (queue for stage in (Stage.DIT, Stage.ENCODER) for _, queue in view.queues(stage))
+        return [self._book.job(record, view) for q in queues for record in islice(q, most)]
 
     def has_deadlines(self, working: Iterable[Job]) -> bool:
         """Whether a request that waits, or one of those at work, has a deadline."""
@@ -146,29 +144,6 @@ class Sight:
                 chosen.append(node)
         return chosen
 
-    # ---------------------------------------------------------------------- remembering
-    def _read_times_anew(self, view: ClusterView, now: float) -> None:
-        if now - self._read_at >= _TIMES_FRESH_S or self._widest != view.widest:
-            self._read_at, self._widest = now, view.widest
-            self._times.clear()
-        if len(self._jobs) > _JOBS_KEPT:
-            self._jobs.clear()
-
-    def _job(self, record: RequestView, view: ClusterView) -> Job:
-        job = self._jobs.get(record.sequence)
-        if job is None or job.record is not record:
-            job = self._jobs[record.sequence] = Job(record, view, self._shape(record, view))
-        elif job.times.read_at != self._read_at:
-            job.times = self._shape(record, view)
-        return job
-
-    def _shape(self, record: RequestView, view: ClusterView) -> ShapeTimes:
-        shape = shape_of(record)
-        found = self._times.get(shape)
-        if found is None:
-            found = self._times[shape] = ShapeTimes(record.request, view.times, self._read_at)
-        return found
-
 
 def _first(
     index: SortedDict[_Place, RequestView], most: int, after: float = -math.inf
@@ -178,10 +153,10 @@ def _first(
     stale: list[_Place] = []
     for place in index.irange(minimum=(after, -1)):
         record = index[place]
-        if record.phase.is_waiting and record.stage is not Stage.DECODER:
-            found.append(record)
-        else:
+        if not record.phase.is_waiting or record.stage is Stage.DECODER:
             stale.append(place)
+        elif record.in_line:
+            found.append(record)
         if len(found) == most or len(stale) == _STALE_AT_ONCE:
             break
     for place in stale:

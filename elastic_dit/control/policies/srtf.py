@@ -7,15 +7,12 @@ from functools import partial
 
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import first_come, prefetches, register_dispatch
-from elastic_dit.control.policies.jobs import survey
-from elastic_dit.control.policies.targets import reach, shareable_gpus, to_share
+from elastic_dit.control.policies.sight import Sight
+from elastic_dit.control.policies.targets import reach, to_share
 from elastic_dit.control.view import ClusterView, RequestView
 from elastic_dit.request import Stage
 
 __all__ = ["Srtf"]
-
-_IN_SIGHT = 64
-"""Waiting requests of one queue to look at."""
 
 
 class Srtf:
@@ -31,6 +28,7 @@ class Srtf:
 
     def __init__(self, dop: int = 1) -> None:
         self._dop = dop
+        self._sight = Sight()
 
     def __repr__(self) -> str:
         return f"Srtf({self._dop})"
@@ -39,12 +37,12 @@ class Srtf:
         """Work to do, in pixels x steps: no step time is known here."""
         return (request.request.pixels * request.steps_left,)
 
-    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
+    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Let the shortest run."""
         yield from first_come(view, Stage.DECODER)
-        jobs = to_share(survey(view, _IN_SIGHT))
+        jobs, num_gpus = to_share(self._sight, view, now)
         jobs.sort(key=lambda job: (job.steps_left * job.step_s[1], job.record.sequence))
-        groups = shareable_gpus(view, jobs) // self._dop
+        groups = num_gpus // self._dop
         targets = {job.request_id: self._dop for job in jobs[:groups]}
         yield from reach(view, jobs, targets)
         yield from prefetches(view)

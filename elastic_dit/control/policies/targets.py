@@ -5,28 +5,50 @@ For policies that share all GPUs out anew at every look. Groups are any free GPU
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
 
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import nearest_gpu
+from elastic_dit.control.policies.counts import num_within_reach, stages_in_use
 from elastic_dit.control.policies.jobs import Job
+from elastic_dit.control.policies.sight import Sight
 from elastic_dit.control.view import ClusterView
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
-__all__ = ["reach", "shareable_gpus", "to_share"]
+__all__ = ["reach", "to_share", "widen_in_turn"]
 
 
-def to_share(jobs: Iterable[Job]) -> list[Job]:
-    """Jobs that wait, or denoise with steps to go and no order under way."""
-    return [job for job in jobs if job.waits or (job.steady and job.steps_left > 0)]
+def to_share(
+    sight: Sight, view: ClusterView, now: float, *, in_line: int = 0
+) -> tuple[list[Job], int]:
+    """What there is to share out: the jobs in sight, and how many GPUs there are for them.
+
+    The jobs are those that denoise with steps to go and no order under way, and of each queue the
+    first in line, as many as could get a GPU; the GPUs are those that are free or held by them.
+
+    Parameters
+    ----------
+    sight : Sight
+    view : ClusterView
+    now : float
+    in_line : int
+        First in line of each queue at least, where not always the first go first.
+    """
+    working = [job for job in sight.working(view, now) if job.steady and job.steps_left > 0]
+    num_gpus = num_within_reach(view, stages_in_use(view, working), working)
+    return [*working, *sight.in_line(view, max(in_line, num_gpus))], num_gpus
 
 
-def shareable_gpus(view: ClusterView, jobs: Sequence[Job]) -> int:
-    """GPUs that are free for the jobs' models or held by those that can be changed."""
-    free = {gpu for key in {job.key for job in jobs} for gpu in view.free(key)}
-    return len(free) + sum(job.dop for job in jobs if not job.waits)
+def widen_in_turn(jobs: Sequence[Job], targets: dict[str, int], left: int) -> None:
+    """Double targets while GPUs are left and it saves time, each as often as can be, in turn."""
+    for job in jobs:
+        dop = targets.get(job.request_id, 0)
+        while 0 < dop <= left and job.gain_s(dop) > 0:
+            left -= dop
+            dop *= 2
+            targets[job.request_id] = dop
 
 
 def reach(
@@ -44,9 +66,10 @@ def reach(
     targets : mapping of str to int
         Wanted DoP by request id; 0 or missing means to wait.
     """
-    for job in jobs:
+    working = [job for job in jobs if not job.waits]
+    for job in working:
         target = targets.get(job.request_id, 0)
-        if job.waits or target >= job.dop:
+        if target >= job.dop:
             continue
         if target == 0:
             yield actions.Preempt(job.request_id, "others come first")
@@ -67,7 +90,7 @@ def _start(view: ClusterView, job: Job, target: int) -> Iterator[actions.Action]
         return
     gpus: tuple[GpuId, ...] = (gpu,)
     if job.record.stage is Stage.DIT and target > 1:
-        gpus = max(_nodes(view, job.key, target), key=len)
+        gpus = _widest(view, job.key, target)
         while len(gpus) & (len(gpus) - 1):  # degrees of parallelism are powers of two
             gpus = gpus[:-1]
     yield actions.Start(job.request_id, gpus, f"DoP {len(gpus)} of {target}")
@@ -76,7 +99,9 @@ def _start(view: ClusterView, job: Job, target: int) -> Iterator[actions.Action]
 def _grow(view: ClusterView, job: Job, target: int) -> Iterator[actions.Action]:
     here = _members(job)
     node = here[0] // view.config.slots_per_node
-    free = [gpu for gpu in view.free(job.key) if gpu // view.config.slots_per_node == node]
+    first = node * view.config.slots_per_node
+    there = range(first, first + view.config.slots_per_node)
+    free = [gpu for gpu in there if view.is_free(job.key, gpu)]
     dop = target
     while dop > len(here):
         if len(free) >= dop - len(here):
@@ -91,11 +116,14 @@ def _members(job: Job) -> tuple[GpuId, ...]:
     return job.group.gpus
 
 
-def _nodes(view: ClusterView, key: StageKey, most: int) -> list[tuple[GpuId, ...]]:
-    """Free GPUs by node, at most so many of each."""
-    nodes: dict[int, list[GpuId]] = {}
-    for gpu in view.free(key):
-        members = nodes.setdefault(gpu // view.config.slots_per_node, [])
-        if len(members) < most:
-            members.append(gpu)
-    return [tuple(members) for members in nodes.values()]
+def _widest(view: ClusterView, key: StageKey, most: int) -> tuple[GpuId, ...]:
+    """Free GPUs of the first machine that has the most of them, up to so many."""
+    widest: list[GpuId] = []
+    slots = view.config.slots_per_node
+    for _, members in groupby(view.free(key), lambda gpu: gpu // slots):
+        found = list(islice(members, most))
+        if len(found) > len(widest):
+            widest = found
+        if len(widest) == most:
+            break
+    return tuple(widest)

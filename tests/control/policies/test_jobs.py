@@ -1,4 +1,4 @@
-from elastic_dit.control.policies.jobs import survey
+from elastic_dit.control.policies.jobs import Job, JobBook
 from elastic_dit.request import Stage
 from tests.control.policies.test_deadlines import job
 from tests.control.policies.worlds import arrival, world
@@ -12,14 +12,30 @@ def test_dop_by_efficiency() -> None:
     assert (found.work_s, found.remaining_s(4)) == (80.0, 30.0)
 
 
-def test_a_survey_is_bounded_and_sees_the_first_in_line_and_the_oldest() -> None:
-    sizes = ["360p"] * 10 + ["144p"] * 40
-    cluster = world((arrival(f"r{n}", 0.01 * n, size) for n, size in enumerate(sizes)), gpus=1)
+def test_a_job_is_remembered_and_its_times_are_asked_for_anew() -> None:
+    cluster = world([arrival("r", 0.0)], gpus=1)
     cluster.run(until_s=1.0)
     view = cluster.controller.view
-    seen = {job.request_id: job for job in survey(view, most=5)}
-    assert len(view.requests) == 50
-    assert len(seen) <= 1 + 2 * 5 + 5
-    oldest = next(r for r in view.requests.values() if r.phase.is_waiting)
-    assert oldest.request_id in seen
-    assert sum(job.group is not None for job in seen.values()) == len(list(view.running(Stage.DIT)))
+    book = JobBook()
+    book.begin(view, 1.0)
+    record = view.requests["r"]
+    found = book.job(record, view)
+    before = found.times
+    book.begin(view, 1.5)
+    assert book.job(record, view) is found
+    assert found.times is before
+    book.begin(view, 2.5)
+    assert book.job(record, view) is found
+    assert found.times is not before
+
+
+def test_who_waits_for_a_retry_is_not_in_line() -> None:
+    cluster = world([arrival("r", 0.0)], gpus=1)
+    cluster.run(until_s=1.0)
+    table, record = cluster.controller.table, cluster.controller.table.live["r"]
+    found = Job(record, cluster.controller.view)
+    assert not found.waits
+    table.wait_for(record, Stage.DIT, 1.0, after_s=5.0)
+    assert not found.waits
+    assert table.end_holds(6.0)
+    assert found.waits

@@ -124,7 +124,7 @@ def test_deadlines_order_the_queue() -> None:
     assert make_request("x").deadline_s is None
 
 
-@pytest.mark.parametrize("name", ["edf", "srtf-1", "srtf-2", "srtf-4"])
+@pytest.mark.parametrize("name", ["edf", "srtf-1", "srtf-2", "srtf-4", "tetriserve"])
 def test_a_storm_loses_nothing(name: str) -> None:
     storm = run_storm(2, 400, make_dispatch(name))
     assert sum(storm.terminal.values()) > 20

@@ -1,0 +1,83 @@
+"""TetriServe (arXiv 2510.01565), from its description: as many requests in time as can be.
+
+A request is *critical* where it can still be in time, but no more if it gets no GPU until the next
+look. Each critical one asks for the DoP that is in time at the fewest GPU-seconds, and the GPUs are
+packed so that most of them get it. With one width and equal worth for each, the paper's group
+knapsack is solved by taking the narrowest first. What is left goes to the others in the order of
+their deadlines, and then widens groups in the same order.
+
+The paper looks at the start of rounds of fixed length; as in GF-DiT's *continuous* form, which
+leaves fewer GPUs idle, every change is a look here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from elastic_dit.control import actions
+from elastic_dit.control.dispatch import first_come, prefetches, register_dispatch
+from elastic_dit.control.policies.edf import EdfBestFit
+from elastic_dit.control.policies.jobs import Job
+from elastic_dit.control.policies.targets import reach, to_share, widen_in_turn
+from elastic_dit.control.view import ClusterView
+from elastic_dit.request import Stage
+
+__all__ = ["TetriServe"]
+
+_IN_LINE = 96
+"""Waiting requests of one queue to look at: those before may all be late beyond help."""
+
+
+class TetriServe(EdfBestFit):
+    """The policy. Queues are in the order of deadlines, as those of `EdfBestFit`."""
+
+    def __repr__(self) -> str:
+        return "TetriServe()"
+
+    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
+        """Share the GPUs out anew."""
+        yield from first_come(view, Stage.DECODER)
+        jobs, num_gpus = to_share(self._sight, view, now, in_line=_IN_LINE)
+        jobs.sort(key=lambda job: (job.deadline_at, job.record.sequence))
+        yield from reach(view, jobs, pack(jobs, num_gpus, now))
+        yield from prefetches(view)
+
+
+def pack(jobs: Sequence[Job], num_gpus: int, now: float) -> dict[str, int]:
+    """DoP by request id, for jobs in order of their deadlines."""
+    needs = {job.request_id: _least_in_time(job, num_gpus, now) for job in jobs}
+    critical = [job for job in jobs if needs[job.request_id] and not _may_wait(job, now)]
+    targets: dict[str, int] = {}
+    left = num_gpus
+    for job in sorted(critical, key=lambda job: needs[job.request_id]):
+        if needs[job.request_id] > left:
+            break
+        targets[job.request_id] = needs[job.request_id]
+        left -= targets[job.request_id]
+    for job in jobs:
+        if left and job.request_id not in targets:
+            need = needs[job.request_id] or left + 1
+            targets[job.request_id] = need if need <= left else 1
+            left -= targets[job.request_id]
+    widen_in_turn(jobs, targets, left)
+    return targets
+
+
+def _least_in_time(job: Job, most: int, now: float) -> int:
+    """The DoP that is in time at the fewest GPU-seconds, 0 where none is."""
+    left_s = job.deadline_at - now
+    in_time = [dop for dop in job.step_s if dop <= most and job.remaining_s(dop) <= left_s]
+    return min(in_time, key=lambda dop: dop * job.step_s[dop], default=0)
+
+
+def _may_wait(job: Job, now: float) -> bool:
+    """Whether it can be in time though it gets no GPU for another of its steps."""
+    if math.isinf(job.deadline_at):
+        return True
+    fastest_s = job.times.fastest_s
+    finish_s = (1 + job.steps_left) * fastest_s + job.times.decode_s
+    return now + finish_s <= job.deadline_at
+
+
+register_dispatch("tetriserve", TetriServe)

@@ -18,11 +18,12 @@ Facts = Mapping[str, Any]
 
 _REQUESTS_SHOWN = 20
 _DECISIONS_SHOWN = 5
+_MOVES_SHOWN = 8
 _GIB = 2**30
 
 
 def draw_status(status: Facts) -> RenderableType:
-    """Draw GPUs, queues, requests and the latest decisions.
+    """Draw machines, GPUs, queues, requests, the latest moves and the latest decisions.
 
     Parameters
     ----------
@@ -35,10 +36,12 @@ def draw_status(status: Facts) -> RenderableType:
     """
     return Group(
         _headline(status),
+        *_machines(status["machines"], status["nodes_wanted"]),
         _gpus(status["gpus"]),
         _queues(status["queues"]),
         _requests(status["requests"], status["now"], len(status["models"]) > 1),
-        _decisions(status["decisions"], status["now"]),
+        _decisions("Latest changes of placement", status["moves"][-_MOVES_SHOWN:], status["now"]),
+        _decisions("Latest decisions", status["decisions"][-_DECISIONS_SHOWN:], status["now"]),
     )
 
 
@@ -49,6 +52,18 @@ def _headline(status: Facts) -> Text:
     serving = "1 GPU serves" if gpus == 1 else f"{gpus} GPUs serve"
     text = f"{serving} {models}. Ended: {ended or 'none'}."
     return Text(text, style="bold")
+
+
+def _machines(machines: Sequence[Facts], wanted: int | None) -> list[Table]:
+    """None where there is one that stays: its GPUs say all."""
+    if len(machines) < 2 and wanted is None and not any(one["departure"] for one in machines):
+        return []
+    title = "Machines" if wanted is None else f"Machines ({wanted} wanted)"
+    table = _table(title, ("machine", "GPUs", "state"))
+    for one in machines:
+        gpus = " ".join(map(str, one["gpus"]))
+        _add(table, one["machine"], gpus, one["departure"] or "serving")
+    return [table]
 
 
 def _gpus(gpus: Sequence[Facts]) -> Table:
@@ -98,9 +113,9 @@ def _requests(requests: Sequence[Facts], now: float, with_model: bool) -> Table:
     return table
 
 
-def _decisions(decisions: Sequence[Facts], now: float) -> Table:
-    table = _table("Latest decisions", ("ago", "what", "on", "GPUs", "why"))
-    for one in decisions[-_DECISIONS_SHOWN:]:
+def _decisions(title: str, decisions: Sequence[Facts], now: float) -> Table:
+    table = _table(title, ("ago", "what", "on", "GPUs", "why"))
+    for one in decisions:
         gpus = " ".join(map(str, one["gpus"]))
         _add(table, f"{now - one['at']:.1f} s", one["what"], one["subject"], gpus, one["reason"])
     return table

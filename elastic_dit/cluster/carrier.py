@@ -45,8 +45,6 @@ class CommandCarrier:
     ----------
     nodes_wanted : int or None
         Machines that the placement policy wants in all, for whoever can get them.
-    nodes_released : list of str
-        Machines that are drained and may be given back.
     store : str
         ``host:port`` of the store on which groups meet; empty where none can form.
     restarts : Restarts
@@ -59,7 +57,6 @@ class CommandCarrier:
         self._scheduler = scheduler
         self._directory = directory
         self.nodes_wanted: int | None = None
-        self.nodes_released: list[str] = []
         self.store = ""
         self.restarts = Restarts(scheduler)
         self.when_over: Callable[[str], None] = _nothing
@@ -81,7 +78,8 @@ class CommandCarrier:
             case AskNodes():
                 self.nodes_wanted = command.count
             case ReleaseNode():
-                self.nodes_released.append(command.node)
+                # Whoever can close machines asks for those that are drained: `MachineDesk`.
+                logger.info("%s is drained and can be given back: %s", command.node, command.reason)
             case RestartEngine():
                 self._restart(command)
             case _:

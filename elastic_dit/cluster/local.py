@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import signal
 import threading
@@ -15,6 +16,7 @@ from distributed import Scheduler, Security, SpecCluster, Status
 from distributed.utils import NoOpAwaitable
 
 from elastic_dit.cluster.devices import Device, find_devices
+from elastic_dit.cluster.machines import MachineAdaptive
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks, muted_logs, start_error
 from elastic_dit.cluster.processes import end_quickly, worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX, control_worker_spec, worker_spec
@@ -74,7 +76,9 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
 
     Notes
     -----
-    `scale` counts GPUs; the control worker stays until the cluster closes.
+    `scale` counts the GPUs of the first machine, `NAME`; the control worker stays until the
+    cluster closes. With `adapt` further machines of as many virtual GPUs come and go, called
+    ``NAME-m2``, ``NAME-m3`` …, as the placement policy wants them.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
     ) -> None:
         self.config = config or Config()
         self._devices = find_devices(devices, virtual_gpus)
+        self._machine_size = len(self._devices)
         self._worker_name = name
         hide_known_tracebacks()
         shared = {
@@ -166,8 +171,44 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
         self.loop.add_callback(self._correct_state)
         return NoOpAwaitable() if self.asynchronous else None
 
+    def adapt(
+        self,
+        Adaptive: type[MachineAdaptive] = MachineAdaptive,  # noqa: N803 - Dask's own name for it
+        **options: Any,
+    ) -> MachineAdaptive:
+        """Let machines come and go as the placement policy wants it.
+
+        Parameters
+        ----------
+        Adaptive : type
+        **options
+            As of `MachineAdaptive`.
+        """
+        adaptive: MachineAdaptive = super().adapt(Adaptive=Adaptive, **options)
+        return adaptive
+
+    def new_worker_spec(self) -> dict[str, Any]:
+        """Another machine, with as many virtual GPUs as the first one began with.
+
+        Returns
+        -------
+        dict
+            Its entries of ``worker_spec``; values of None where the GPUs are real, as there are
+            no others on this machine.
+        """
+        taken = {spec["machine"] for spec in self.worker_spec.values()}
+        numbered = (f"{self._worker_name}-m{number}" for number in itertools.count(2))
+        name = next(name for name in numbered if name not in taken)
+        if not all(device.is_virtual for device in self._devices):
+            return {name: None}
+        return self._spec(find_devices(None, self._machine_size), name)
+
     def _scale_to(self, n: int) -> None:
-        names = self._engine_names()
+        names = [
+            name
+            for name in self._engine_names()
+            if self.worker_spec[name]["machine"] == self._worker_name
+        ]
         for name in names[n:]:
             del self.worker_spec[name]
         if len(names) < n:
@@ -186,10 +227,10 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
                 self.close(timeout=_CLOSE_TIMEOUT_S)
         self._processes.close()
 
-    def _spec(self, devices: Any) -> dict[str, Any]:
+    def _spec(self, devices: Any, machine: str | None = None) -> dict[str, Any]:
         return worker_spec(
             devices,
-            name=self._worker_name,
+            name=machine or self._worker_name,
             config=self.config,
             control_worker=False,
             **self._options,

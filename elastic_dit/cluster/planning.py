@@ -81,6 +81,11 @@ class Planning:
         """Take the reactor's settings."""
         self._lease = Lease(_LEASE_INTERVALS * self._reactor.config.placement.interval_s)
 
+    @property
+    def planner(self) -> str:
+        """Address of the worker whose scheduler actor plans; empty while the control plane does."""
+        return self._lease.holder(self._reactor.clock()) or ""
+
     # -- what happens
     def membership_changed(self) -> None:
         """Engines came or went; plan as soon as no more do."""

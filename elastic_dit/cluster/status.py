@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elastic_dit.cluster.reactor import Reactor
+from elastic_dit.control.decisions import Decision
 from elastic_dit.control.gpus import Gpu
 from elastic_dit.control.requests import RequestRecord
 from elastic_dit.request import StageKey
@@ -12,8 +13,14 @@ from elastic_dit.request import StageKey
 __all__ = ["status_of"]
 
 
-def status_of(reactor: Reactor) -> dict[str, Any]:
+def status_of(reactor: Reactor, planner: str = "") -> dict[str, Any]:
     """Requests, queues, GPUs and decisions as plain JSON-able data.
+
+    Parameters
+    ----------
+    reactor : Reactor
+    planner : str
+        Address of the worker that plans placements.
 
     Returns
     -------
@@ -36,8 +43,17 @@ def status_of(reactor: Reactor) -> dict[str, Any]:
             Names of the models served, the default first.
         ``plan``
             Placement plan in force: ``epoch``, ``residency``, ``reason``.
+        ``planner``
+            Address of the worker whose scheduler actor makes the plans; empty where the control
+            plane does.
         ``decisions[]``
             Latest last: ``at``, ``what``, ``subject``, ``gpus``, ``reason``.
+        ``moves[]``
+            The same of what changes slowly (`elastic_dit.control.decisions.PLACEMENT`): plans,
+            loads and drops done, engines and machines that came and went.
+        ``machines[]``
+            ``machine``, ``gpus``, ``departure``: None, or how far it is on its way out
+            (`elastic_dit.control.departures.Departure`).
         ``nodes_wanted``
             Machines the placement policy asks for in all, None if it does not care.
     """
@@ -60,15 +76,16 @@ def status_of(reactor: Reactor) -> dict[str, Any]:
         "ended": {str(phase): count for phase, count in table.ended.items()},
         "models": [card.name for card in reactor.cards.cards],
         "plan": controller.plan.to_wire(),
-        "decisions": [
+        "planner": planner,
+        "decisions": [_decision(decision) for decision in controller.decisions],
+        "moves": [_decision(decision) for decision in controller.decisions.placement],
+        "machines": [
             {
-                "at": decision.at,
-                "what": decision.what,
-                "subject": decision.subject,
-                "gpus": list(decision.gpus),
-                "reason": decision.reason,
+                "machine": node,
+                "gpus": sorted(controller.pool.node(node)),
+                "departure": controller.departures.get(node),
             }
-            for decision in controller.decisions
+            for node in sorted(controller.pool.nodes)
         ],
         "nodes_wanted": reactor.carrier.nodes_wanted,
     }
@@ -112,6 +129,16 @@ def _gpu(reactor: Reactor, gpu: Gpu, now: float) -> dict[str, Any]:
         "request_id": group.request_id if group else None,
         "stage": str(group.stage) if group else None,
         "busy_s": gpu.busy_total_s(now),
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "at": decision.at,
+        "what": decision.what,
+        "subject": decision.subject,
+        "gpus": list(decision.gpus),
+        "reason": decision.reason,
     }
 
 

@@ -17,7 +17,8 @@ CONTROL_SUFFIX = "-control"
 """Ends the name of a machine's control worker."""
 
 WorkerSpec = dict[str, dict[str, Any]]
-"""``{name: {"cls": Nanny, "options": {...}}}``, as `distributed.SpecCluster` takes it."""
+"""``{name: {"cls": Nanny, "options": {...}, "machine": name}}``, as `distributed.SpecCluster` takes
+it; of ``machine`` it knows nothing, `elastic_dit.cluster.machines` does."""
 
 
 def worker_spec(
@@ -62,6 +63,7 @@ def worker_spec(
         )
         spec[worker] = _entry(
             worker,
+            machine=name,
             resources={"GPU": 1.0},
             plugins=(engine, *plugins),
             env=_environment(device, config),
@@ -89,6 +91,7 @@ def control_worker_spec(name: str, **options: Any) -> WorkerSpec:
     return {
         worker: _entry(
             worker,
+            machine=name,
             resources={"CONTROL": 1.0},
             plugins=(ControlWorkerPlugin(),),
             env={"CUDA_VISIBLE_DEVICES": ""},
@@ -101,6 +104,7 @@ def control_worker_spec(name: str, **options: Any) -> WorkerSpec:
 def _entry(
     name: str,
     *,
+    machine: str,
     resources: Mapping[str, float],
     plugins: Sequence[WorkerPlugin],
     env: Mapping[str, str],
@@ -117,9 +121,9 @@ def _entry(
         "plugins": tuple(plugins),
     }
     if not nanny:
-        return {"cls": Worker, "options": merged}
+        return {"cls": Worker, "options": merged, "machine": machine}
     merged["env"] = {**env, **(options.get("env") or {})}
-    return {"cls": Nanny, "options": merged}
+    return {"cls": Nanny, "options": merged, "machine": machine}
 
 
 def _environment(device: Device, config: Config) -> dict[str, str]:

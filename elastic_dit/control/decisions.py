@@ -8,7 +8,25 @@ from dataclasses import dataclass
 
 from elastic_dit.state import GpuId
 
-__all__ = ["Decision", "DecisionLog"]
+__all__ = ["PLACEMENT", "Decision", "DecisionLog"]
+
+PLACEMENT = frozenset(
+    {
+        "plan",
+        "load",
+        "load failed",
+        "drop",
+        "join",
+        "lost",
+        "ask machines",
+        "release machine",
+        "machine leaves",
+        "move away",
+    }
+)
+"""What is decided and happens slowly. Fast decisions are a hundred times as many: in the same log
+they would push these out."""
+_PLACEMENT_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +38,8 @@ class Decision:
     at : float
         Seconds on the control plane's clock.
     what : str
-        ``start``, ``resize``, ``preempt``, ``prefetch``, ``abort``, ``retry``, ``fail``,
-        ``plan``, ``load``, ``drop`` …
+        ``start``, ``resize``, ``preempt``, ``prefetch``, ``abort``, ``retry``, ``fail`` …, or
+        one of `PLACEMENT`.
     subject : str
         Request id, or stage, or node.
     gpus : tuple of int
@@ -42,6 +60,13 @@ class Decision:
 class DecisionLog:
     """The last decisions, oldest first.
 
+    Attributes
+    ----------
+    total : int
+        How many there ever were.
+    placement : deque of Decision
+        The last of those in `PLACEMENT`, which stay longer.
+
     Examples
     --------
     >>> log = DecisionLog(kept=1)
@@ -55,6 +80,7 @@ class DecisionLog:
 
     def __init__(self, kept: int) -> None:
         self._kept: deque[Decision] = deque(maxlen=kept)
+        self.placement: deque[Decision] = deque(maxlen=_PLACEMENT_KEPT)
         self.total = 0
 
     def __repr__(self) -> str:
@@ -68,5 +94,8 @@ class DecisionLog:
 
     def add(self, at: float, what: str, subject: str, gpus: tuple[GpuId, ...], reason: str) -> None:
         """Append one."""
-        self._kept.append(Decision(at, what, subject, gpus, reason))
+        decision = Decision(at, what, subject, gpus, reason)
+        self._kept.append(decision)
+        if what in PLACEMENT:
+            self.placement.append(decision)
         self.total += 1

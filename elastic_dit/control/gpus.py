@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -38,6 +38,8 @@ class Gpu:
         Seconds on the control plane's clock.
     resident, loading, dropping, draining : set of StageKey
         Stages it holds; is loading; is freeing; and holds but takes no new work for.
+    reasons : dict of StageKey to str
+        Why the loads and drops under way were ordered.
     failed : dict of StageKey to str
         Stages that could not be loaded here, with the reason. They are not tried again.
     retiring : bool
@@ -52,6 +54,8 @@ class Gpu:
         When `group` took it.
     busy_s : float
         Seconds it has worked, the present work excluded.
+    worked : deque of (float, float)
+        When it worked within the latest seconds, from and to, the present work excluded.
     """
 
     gpu: GpuId
@@ -64,6 +68,7 @@ class Gpu:
     loading: set[StageKey] = field(default_factory=set)
     dropping: set[StageKey] = field(default_factory=set)
     draining: set[StageKey] = field(default_factory=set)
+    reasons: dict[StageKey, str] = field(default_factory=dict)
     failed: dict[StageKey, str] = field(default_factory=dict)
     retiring: bool = False
     group: Group | None = None
@@ -71,6 +76,7 @@ class Gpu:
     prepared: dict[str, None] = field(default_factory=dict)
     busy_since: float = 0.0
     busy_s: float = 0.0
+    worked: deque[tuple[float, float]] = field(default_factory=deque)
 
     def __repr__(self) -> str:
         stages = " ".join(sorted(f"{key.model}/{key.stage}" for key in self.resident))
@@ -95,11 +101,26 @@ class Gpu:
         """Seconds it has worked until `now`."""
         return self.busy_s + (now - self.busy_since if self.group else 0.0)
 
+    def utilisation(self, now: float, window_s: float) -> float:
+        """Part of the latest seconds that it has worked, of those that it was there."""
+        start = max(now - window_s, self.joined_at)
+        busy_s = sum(max(0.0, until - max(since, start)) for since, until in self.worked)
+        if self.group:
+            busy_s += now - max(self.busy_since, start)
+        return min(1.0, busy_s / (now - start)) if now > start else 0.0
+
 
 class GpuPool:
     """All live GPUs, with the free ones of every stage kept sorted and, once asked for, in blocks.
 
     Every change of a GPU ends in `refresh`, which costs O(stages it holds x log GPUs).
+
+    Parameters
+    ----------
+    prefetch_depth : int
+        Requests whose inputs one GPU may pull ahead.
+    window_s : float
+        Seconds for which it is kept when each GPU worked.
 
     Attributes
     ----------
@@ -107,8 +128,9 @@ class GpuPool:
         Grows with every change of what is free, takes work or is done by a group.
     """
 
-    def __init__(self, prefetch_depth: int) -> None:
+    def __init__(self, prefetch_depth: int, window_s: float = 0.0) -> None:
         self._prefetch_depth = prefetch_depth
+        self._window_s = window_s
         self._gpus: dict[GpuId, Gpu] = {}
         self._nodes: dict[str, set[GpuId]] = {}
         self._free: dict[StageKey, SortedSet[GpuId]] = {}
@@ -221,6 +243,9 @@ class GpuPool:
         record.group = None
         record.ending = False
         record.busy_s += now - record.busy_since
+        record.worked.append((record.busy_since, now))
+        while record.worked and record.worked[0][1] < now - self._window_s:
+            record.worked.popleft()
         self.refresh(record)
         if self.when_freed is not None:
             self.when_freed(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from elastic_dit.control.departures import Departures
 from elastic_dit.control.gpus import Gpu, GpuPool
 from elastic_dit.events import AskNodes, Command, DropStage, LoadStage, ReleaseNode
 from elastic_dit.request import StageKey
@@ -11,28 +12,39 @@ from elastic_dit.state import GpuId, PlacementPlan
 
 __all__ = ["Residency"]
 
+_UNASKED = "not asked for by a plan"
+"""Why an engine loaded or dropped a stage that nobody here told it to: somebody called it."""
+
 
 class Residency:
     """The plan in force and what is missing to fulfil it.
 
     A drop waits until nothing runs on the GPU that needs the stage, and meanwhile the GPU takes
-    no new work for it; loads wait for the drops, whose memory they may need. A stage that could
-    not be loaded is not tried again on that engine.
+    no new work for it; loads wait until all that the plan does not want is gone, since they may
+    need its memory. A stage that could not be loaded is not tried again on that engine.
 
     Parameters
     ----------
     pool : GpuPool
     emit : callable
         Takes the commands.
+
+    Attributes
+    ----------
+    plan : PlacementPlan
+        The one in force.
+    departures : Departures
+        Machines on their way out.
     """
 
     def __init__(self, pool: GpuPool, emit: Callable[[Command], None]) -> None:
         self._pool = pool
         self._emit = emit
         self._wanted: dict[GpuId, frozenset[StageKey]] = {}
-        self._retiring: dict[str, str] = {}
         self._hopeless_since: dict[StageKey, float] = {}
+        self._ever_failed: set[StageKey] = set()
         self.plan = PlacementPlan(epoch=0, reason="nothing planned yet")
+        self.departures = Departures()
         pool.when_freed = self._freed
 
     def __repr__(self) -> str:
@@ -42,24 +54,19 @@ class Residency:
         """Put a plan in force; False for one that is not newer than the present one."""
         if plan.epoch <= self.plan.epoch:
             return False
-        self._ever_failed: set[StageKey] = set()
         if plan.nodes is not None and plan.nodes != self.plan.nodes:
             self._emit(AskNodes(count=plan.nodes, reason=plan.reason))
         self.plan = plan
         self._wanted.update(plan.residency)
-        self._retiring = {
-            node: self._retiring.get(node, plan.reason)
-            for node in plan.retire
-            if node in self._pool.nodes
-        }
+        self.departures.plan(plan, self._pool.nodes)
         for gpu in self._pool:
-            gpu.retiring = gpu.node in self._retiring
+            gpu.retiring = gpu.node in self.departures
             self.settle(gpu)
         return True
 
     def joined(self, gpu: Gpu) -> None:
         """A GPU joined: the plan in force may speak of it already."""
-        gpu.retiring = gpu.node in self._retiring
+        gpu.retiring = gpu.node in self.departures
         self.settle(gpu)
 
     def wanted(self, gpu: Gpu) -> frozenset[StageKey]:
@@ -78,12 +85,13 @@ class Residency:
             else:
                 gpu.draining.discard(key)
                 gpu.dropping.add(key)
+                gpu.reasons[key] = self.plan.reason
                 self._emit(
                     DropStage(
                         gpu=gpu.gpu, model=key.model, stage=key.stage, plan_epoch=self.plan.epoch
                     )
                 )
-        if not gpu.draining and not gpu.dropping:
+        if not gpu.draining and not gpu.dropping and gpu.loading <= wanted:
             self._load(gpu, wanted)
         self._pool.refresh(gpu)
 
@@ -94,52 +102,59 @@ class Residency:
     def _load(self, gpu: Gpu, wanted: frozenset[StageKey]) -> None:
         for key in sorted(wanted - gpu.resident - gpu.loading - gpu.failed.keys()):
             gpu.loading.add(key)
+            gpu.reasons[key] = self.plan.reason
             self._emit(
                 LoadStage(gpu=gpu.gpu, model=key.model, stage=key.stage, plan_epoch=self.plan.epoch)
             )
 
-    def loaded(self, gpu: Gpu, key: StageKey) -> None:
-        """A stage is resident."""
+    def loaded(self, gpu: Gpu, key: StageKey) -> str:
+        """A stage is resident; why that was ordered."""
+        why = gpu.reasons.pop(key, _UNASKED)
         gpu.loading.discard(key)
         gpu.failed.pop(key, None)
         gpu.resident.add(key)
         self._hopeless_since.pop(key, None)
         self.settle(gpu)
+        return why
 
-    def dropped(self, gpu: Gpu, key: StageKey) -> None:
-        """A stage is gone."""
+    def dropped(self, gpu: Gpu, key: StageKey) -> str:
+        """A stage is gone; why that was ordered."""
+        why = gpu.reasons.pop(key, _UNASKED)
         gpu.dropping.discard(key)
         gpu.draining.discard(key)
         gpu.resident.discard(key)
         self.settle(gpu)
+        return why
 
     def load_failed(self, gpu: Gpu, key: StageKey, message: str) -> None:
         """A stage could not be loaded; what an earlier load left is gone too."""
+        gpu.reasons.pop(key, None)
         gpu.loading.discard(key)
         gpu.dropping.discard(key)
         gpu.resident.discard(key)
         gpu.failed[key] = message
+        self._ever_failed.add(key)
         self.settle(gpu)
 
     def given_back(self, holds_tensors: Callable[[GpuId], bool]) -> Iterator[str]:
         """Machines that are drained now; each is named once, with its `ReleaseNode`."""
-        if not self._retiring:
+        if not self.departures:
             return
-        for node, reason in list(self._retiring.items()):
+        for node in self.departures.retiring(self._pool.nodes):
             gpus = [self._pool[gpu] for gpu in sorted(self._pool.node(node))]
             if all(g.is_idle and not g.resident and not holds_tensors(g.gpu) for g in gpus):
-                del self._retiring[node]
-                if gpus:
-                    self._emit(ReleaseNode(node=node, reason=reason))
-                    yield node
+                self.departures.drained(node)
+                self._emit(ReleaseNode(node=node, reason=self.departures.reason(node)))
+                yield node
 
-        self._ever_failed.add(key)
     def hopeless(self, key: StageKey, now: float, grace_s: float) -> str | None:
         """Why waiting for a stage is of no use; None where it may still come.
 
         With every engine having failed to load it that is so at once; where others could still
         be told to, after `grace_s` seconds without one that is.
         """
+        if key not in self._ever_failed:  # asked with every tick: go through no GPUs
+            return None
         failures = [gpu.failed[key] for gpu in self._pool if key in gpu.failed]
         if not failures or any(self._may_serve(gpu, key) for gpu in self._pool):
             self._hopeless_since.pop(key, None)
@@ -153,5 +168,3 @@ class Residency:
         if gpu.retiring or key in gpu.failed:
             return False
         return key in gpu.loading or key in self.wanted(gpu)
-        if key not in self._ever_failed:  # asked with every tick: go through no GPUs
-            return None

@@ -178,7 +178,7 @@ class AskNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseNode:
-    """A drained machine can be given back."""
+    """A drained machine can be given back; it takes no work until a plan keeps it after all."""
 
     node: str
     reason: str

@@ -15,6 +15,7 @@ __all__ = [
     "GpusFreed",
     "InputsLost",
     "MembersLost",
+    "NodeLeaves",
     "PlanPublished",
     "RequestAccepted",
     "ResizeRefused",
@@ -36,11 +37,16 @@ class RequestAccepted:
     """A validated request entered the system and must end exactly once.
 
     `dops` are the degrees of parallelism at which its engines can run it, rising; empty where
-    nothing limits them but what the cost model says.
+    nothing limits them but what the cost model says. `owner` is whom the limit per client counts
+    it for. One that an earlier life of the control plane accepted comes `age_s` seconds later, as
+    another `attempt`.
     """
 
     request: GenerationRequest
     dops: tuple[int, ...] = ()
+    owner: str = ""
+    attempt: int = 1
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +83,16 @@ class EngineLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLoaded:
-    """Weights of one stage are resident and ready; seconds is what the load took."""
+    """Weights of one stage are resident and ready; seconds is what the load took.
+
+    `nbytes` is the memory that they take on the GPU, 0 where that is not known.
+    """
 
     gpu: GpuId
     model: str
     stage: Stage
     seconds: float
+    nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +224,13 @@ class PlanPublished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeaves:
+    """A drained machine is being closed now: no plan can keep it any more."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Time went by: look at deadlines and delays."""
 
@@ -237,5 +254,6 @@ Event = (
     | InputsLost
     | ResultLost
     | PlanPublished
+    | NodeLeaves
     | Tick
 )

@@ -29,7 +29,7 @@ def request(number: int, **facts: Any) -> dict[str, Any]:
 def status(**facts: Any) -> dict[str, Any]:
     empty = {
         "now": 10.0, "requests": [], "queues": [], "gpus": [], "ended": {}, "models": [],
-        "decisions": [],
+        "decisions": [], "moves": [], "machines": [], "nodes_wanted": None,
     }  # fmt: skip
     return {**empty, **facts}
 
@@ -105,3 +105,27 @@ def test_latest_decisions() -> None:
     assert "r8" in shown
     assert "r3" not in shown
     assert "free [yes]" in shown
+
+
+def test_moves_stay_in_sight_while_faster_decisions_come() -> None:
+    moves = [
+        {"at": 1.0, "what": "plan", "subject": "epoch 3", "gpus": [], "reason": "steps fell"},
+        {"at": 2.0, "what": "load", "subject": "m/decoder", "gpus": [5], "reason": "steps fell"},
+    ]
+    starts = [
+        {"at": 5.0, "what": "start", "subject": "r", "gpus": [0], "reason": "first in line"}
+    ] * 9
+    shown = drawn(decisions=[*moves, *starts], moves=moves)
+    load = next(line for line in shown.splitlines() if "m/decoder" in line)
+    assert load.split() == ["8.0", "s", "load", "m/decoder", "5", "steps", "fell"]
+
+
+def test_machines_are_shown_where_there_are_several_or_some_are_asked_for() -> None:
+    one = {"machine": "a", "gpus": [0, 1], "departure": None}
+    other = {"machine": "b", "gpus": [8], "departure": "retiring"}
+    assert "Machines" not in drawn(machines=[one])
+    assert "Machines (2 wanted)" in drawn(machines=[one], nodes_wanted=2)
+    shown = drawn(machines=[one, other])
+    lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
+    assert lines["a"] == ["a", "0", "1", "serving"]
+    assert lines["b"] == ["b", "8", "retiring"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elastic_dit import events
+from elastic_dit.control.departures import Departure
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import Phase
 
@@ -75,12 +76,22 @@ def test_a_plan_that_is_taken_back_ends_the_draining() -> None:
     assert kinds(commands) == ["StartStage"]
 
 
-def test_a_plan_that_changes_while_loading_drops_afterwards() -> None:
+def test_a_load_waits_until_what_is_no_longer_wanted_has_come_and_gone() -> None:
     bench = Bench()
     bench.join(0, stages=())
-    bench.plan(1, {0: (T,)})
-    assert bench.plan(2, {0: (E,)}) != []
+    bench.plan(1, {0: (T,)}, reason="first")
+    assert bench.plan(2, {0: (E,)}, reason="second") == []
     assert kinds(bench.loaded(0, T)) == ["DropStage"]
+    assert stages(bench.dropped(0, T), events.LoadStage) == [(0, E)]
+    bench.loaded(0, E)
+    told = [(d.what, d.subject, d.reason) for d in bench.controller.decisions.placement]
+    assert told[1:] == [
+        ("plan", "epoch 1", "first"),
+        ("plan", "epoch 2", "second"),
+        ("load", f"{MODEL}/dit", "first (took 1.00 s)"),
+        ("drop", f"{MODEL}/dit", "second"),
+        ("load", f"{MODEL}/encoder", "second (took 1.00 s)"),
+    ]
 
 
 def test_a_loading_gpu_gets_no_work() -> None:
@@ -170,6 +181,72 @@ def test_a_machine_that_a_later_plan_keeps_works_again() -> None:
     assert bench.submit("a") == []
     commands = bench.plan(2, {})
     assert stages(commands, events.LoadStage) == [(0, D), (0, T), (0, E)]
+
+
+def drained(bench: Bench) -> None:
+    """Machine ``go``, GPU 8, is drained beside ``keep``, GPU 0."""
+    bench.join(0, node="keep")
+    bench.join(8, node="go", stages=(E,))
+    bench.plan(1, {}, retire=("go",), reason="idle")
+    assert kinds(bench.dropped(8, E)) == ["ReleaseNode"]
+
+
+def test_a_drained_machine_is_released_once_however_often_plans_name_it() -> None:
+    bench = Bench()
+    drained(bench)
+    assert bench.plan(2, {8: (E,)}, retire=("go",)) == []
+    assert bench.controller.departures.get("go") is Departure.DRAINED
+
+
+def test_a_drained_machine_may_be_kept_until_it_leaves() -> None:
+    bench = Bench()
+    drained(bench)
+    assert stages(bench.plan(2, {8: (E,)}), events.LoadStage) == [(8, E)]
+    assert bench.do(events.NodeLeaves(node="go")) == []
+    assert bench.controller.departures.get("go") is None
+
+    bench.loaded(8, E)
+    bench.plan(3, {}, retire=("go",), reason="idle again")
+    bench.dropped(8, E)
+    bench.do(events.NodeLeaves(node="go"))
+    assert bench.plan(4, {8: (E,)}) == []
+    bench.lose(8, "its worker left the cluster")
+    bench.do(events.Tick())
+    assert "go" not in bench.controller.departures
+    told = [(d.what, d.subject, d.reason) for d in bench.controller.decisions.placement][-4:]
+    assert told == [
+        ("release machine", "go", "idle again"),
+        ("machine leaves", "go", "idle again"),
+        ("plan", "epoch 4", ""),
+        ("lost", "w8", "go was given back"),
+    ]
+
+
+def test_denoising_moves_off_a_retiring_machine_at_its_next_step_once_there_is_room() -> None:
+    bench = Bench()
+    bench.join(8, node="go", stages=(E, T))
+    bench.submit("a", num_inference_steps=9)
+    bench.done("a")
+    bench.join(0, node="keep", stages=(E,))
+    assert kinds(bench.plan(1, {0: (E, T)}, retire=("go",))) == ["DropStage", "LoadStage"]
+    preempt = only(bench.loaded(0, T), events.Preempt)
+    assert preempt.reason == "go is to be given back"
+    assert kinds(bench.do(events.Tick())) == []
+    start = only(bench.preempted("a", step=3), events.StartStage)
+    assert (start.gpus, start.inputs[0].step, start.attempt) == ((0,), 3, 1)
+
+
+def test_no_more_runs_are_stopped_than_find_room_and_none_near_its_end() -> None:
+    bench = Bench()
+    bench.join(8, 9, 10, node="go")
+    for name, steps in (("near", 1), ("a", 9), ("b", 9)):
+        bench.submit(name, num_inference_steps=steps)
+    for name in ("near", "a", "b"):
+        bench.done(name)
+    bench.join(0, node="keep")
+    commands = bench.plan(1, {}, retire=("go",))
+    assert len([c for c in commands if isinstance(c, events.Preempt)]) == 1
+    assert only(commands, events.Preempt).request_id == "a"
 
 
 def test_machines_are_asked_for_once_per_count() -> None:

@@ -9,10 +9,9 @@ down, so it costs O(log n) for n GPUs.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-
-from sortedcontainers import SortedList
 
 from elastic_dit.control.block import Block, is_power_of_two
 from elastic_dit.errors import ConfigError
@@ -59,13 +58,15 @@ class BuddyAllocator:
                 raise ConfigError(field, value, "a power of two")
         self.slots_per_node = slots_per_node
         self.max_block = max_block or slots_per_node
-        self._free: dict[int, SortedList[int]] = {}
+        self._free: dict[int, list[int]] = {}
         size = 1
         while size <= self.max_block:
-            self._free[size] = SortedList()
+            self._free[size] = []
             size *= 2
+        # Maximal free blocks, as (start, size).
+        self._whole: set[tuple[GpuId, int]] = set()
         # Free GPUs inside a block, exact unless the block lies inside a larger free one (then 0).
-        self._free_inside: defaultdict[Block, int] = defaultdict(int)
+        self._free_inside: defaultdict[tuple[GpuId, int], int] = defaultdict(int)
         self._held: set[Block] = set()
         self._present: set[GpuId] = set()
         self.free_count = 0
@@ -299,39 +300,55 @@ class BuddyAllocator:
         )
 
     def _insert(self, block: Block) -> None:
-        self.free_count += block.size
-        self._count_above(block, block.size)
-        while block.size < self.max_block and block.buddy.start in self._free[block.size]:
-            self._free[block.size].remove(block.buddy.start)
-            self._free_inside.pop(block.buddy, None)
-            block = block.parent
-        self._free[block.size].add(block.start)
-        self._free_inside[block] = block.size
+        start, size = block
+        self.free_count += size
+        self._count_above(block, size)
+        while size < self.max_block and (start ^ size, size) in self._whole:
+            self._drop(start ^ size, size)
+            self._free_inside.pop((start ^ size, size), None)
+            start, size = start & ~size, 2 * size
+        self._put(start, size)
 
     def _carve(self, block: Block) -> None:
         """Take `block` out of the free block around it, leaving the other parts free."""
         around = self._enclosing_free(block)
         assert around is not None
-        self._free[around.size].remove(around.start)
-        while around != block:
-            lower, upper = around.halves
-            around, rest = (lower, upper) if lower.covers(block) else (upper, lower)
-            self._free[rest.size].add(rest.start)
-            self._free_inside[rest] = self._free_inside[around] = rest.size
+        start, size = around
+        self._drop(start, size)
+        while size > block.size:
+            size //= 2
+            upper = bool(block.start & size)
+            self._put(start if upper else start + size, size)
+            start += size if upper else 0
+            self._free_inside[start, size] = size
         self._free_inside.pop(block, None)
         self._count_above(block, -block.size)
         self.free_count -= block.size
 
+    def _put(self, start: GpuId, size: int) -> None:
+        """A maximal free block there is."""
+        self._whole.add((start, size))
+        insort(self._free[size], start)
+        self._free_inside[start, size] = size
+
+    def _drop(self, start: GpuId, size: int) -> None:
+        """A maximal free block is none any more."""
+        self._whole.remove((start, size))
+        starts = self._free[size]
+        del starts[bisect_left(starts, start)]
+
     def _count_above(self, block: Block, change: int) -> None:
-        while block.size < self.max_block:
-            block = block.parent
-            self._free_inside[block] += change
+        start, size = block
+        while size < self.max_block:
+            start, size = start & ~size, 2 * size
+            self._free_inside[start, size] += change
 
     def _enclosing_free(self, block: Block) -> Block | None:
-        while block.size <= self.max_block:
-            if block.start in self._free[block.size]:
-                return block
-            block = block.parent
+        start, size = block
+        while size <= self.max_block:
+            if (start, size) in self._whole:
+                return Block(start, size)
+            start, size = start & ~size, 2 * size
         return None
 
     def _is_held(self, block: Block) -> bool:

@@ -8,9 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sortedcontainers import SortedSet
-
 from elastic_dit.control.allocator import BuddyAllocator
+from elastic_dit.control.stage_index import StageIndex
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
@@ -133,11 +132,8 @@ class GpuPool:
         self._window_s = window_s
         self._gpus: dict[GpuId, Gpu] = {}
         self._nodes: dict[str, set[GpuId]] = {}
-        self._free: dict[StageKey, SortedSet[GpuId]] = {}
-        self._serving: dict[StageKey, set[GpuId]] = {}
-        self._slots: dict[StageKey, OrderedDict[GpuId, None]] = {}
-        self._listed: dict[GpuId, set[StageKey]] = {}
-        self._blocks: dict[StageKey, BuddyAllocator] = {}
+        self._stages: dict[StageKey, StageIndex] = {}
+        self._listed: dict[GpuId, frozenset[StageKey]] = {}
         self._touched: OrderedDict[str, int] = OrderedDict()
         self.version = 0
         self.when_freed: Callable[[Gpu], None] | None = None
@@ -173,16 +169,13 @@ class GpuPool:
 
     def free(self, key: StageKey) -> Sequence[GpuId]:
         """GPUs that can start a stage now, ascending."""
-        return self._free.get(key, ())
+        index = self._stages.get(key)
+        return index.free if index is not None else ()
 
     def blocks(self, key: StageKey, slots_per_node: int) -> BuddyAllocator:
         """The free GPUs of a stage as blocks inside nodes, kept from the first call on."""
-        found = self._blocks.get(key)
-        if found is None:
-            # The largest power of two that divides a node, so that no aligned block leaves it.
-            size = slots_per_node & -slots_per_node
-            found = self._blocks[key] = BuddyAllocator(size, gpus=self.free(key))
-        return found
+        # The largest power of two that divides a node, so that no aligned block leaves it.
+        return self._stages.setdefault(key, StageIndex()).blocks(slots_per_node & -slots_per_node)
 
     def touch(self, node: str) -> None:
         """Something about the GPUs of a machine, or their groups, changed."""
@@ -199,11 +192,13 @@ class GpuPool:
 
     def serving(self, key: StageKey) -> AbstractSet[GpuId]:
         """GPUs that take work for a stage, busy or not."""
-        return self._serving.get(key, set())
+        index = self._stages.get(key)
+        return index.serving if index is not None else frozenset()
 
     def prefetch_slots(self, key: StageKey) -> AbstractSet[GpuId]:
         """GPUs about to be free for a stage that may pull inputs ahead, first to end first."""
-        return self._slots.get(key, OrderedDict()).keys()
+        index = self._stages.get(key)
+        return index.slots.keys() if index is not None else frozenset()
 
     def add(self, gpu: Gpu) -> None:
         """A GPU joined."""
@@ -218,8 +213,8 @@ class GpuPool:
         members.discard(gpu)
         if not members:
             del self._nodes[gone.node]
-        for key in self._listed.pop(gpu, set()):
-            self._list(key, gpu, serves=False, free=False, slot=False)
+        for key in self._listed.pop(gpu, frozenset()):
+            self._stages[key].update(gpu, serves=False, free=False, slot=False)
         self.touch(gone.node)
         if not members:
             del self._touched[gone.node]
@@ -263,44 +258,22 @@ class GpuPool:
         """Bring the indices in line with a changed GPU."""
         idle = gpu.is_idle
         slot = gpu.ending and len(gpu.prepared) < self._prefetch_depth
-        changed = False
-        for key in self._listed.get(gpu.gpu, set()) | gpu.resident:
+        changed = self._listed.get(gpu.gpu) != gpu.resident and self._list(gpu)
+        for key in gpu.resident:
             serves = gpu.serves(key)
-            changed |= self._list(
-                key, gpu.gpu, serves=serves, free=serves and idle, slot=serves and slot
+            index = self._stages[key]
+            changed |= index.update(
+                gpu.gpu, serves=serves, free=serves and idle, slot=serves and slot
             )
         if changed:
             self.touch(gpu.node)
-        self._listed[gpu.gpu] = set(gpu.resident)
 
-    def _list(self, key: StageKey, gpu: GpuId, *, serves: bool, free: bool, slot: bool) -> bool:
-        """Bring the indices of one stage in line; whether more than its slots changed."""
-        if key not in self._free:
-            self._free[key], self._serving[key], self._slots[key] = (
-                SortedSet(),
-                set(),
-                OrderedDict(),
-            )
-        changed = free != (gpu in self._free[key]) or serves != (gpu in self._serving[key])
-        if free != (gpu in self._free[key]):
-            self._list_free(key, gpu, free)
-        if serves:
-            self._serving[key].add(gpu)
-        else:
-            self._serving[key].discard(gpu)
-        if slot:
-            self._slots[key].setdefault(gpu)
-        else:
-            self._slots[key].pop(gpu, None)
+    def _list(self, gpu: Gpu) -> bool:
+        """A GPU holds other stages than before; whether any index lost it."""
+        changed = False
+        for key in self._listed.get(gpu.gpu, frozenset()) - gpu.resident:
+            changed |= self._stages[key].update(gpu.gpu, serves=False, free=False, slot=False)
+        for key in gpu.resident:
+            self._stages.setdefault(key, StageIndex())
+        self._listed[gpu.gpu] = frozenset(gpu.resident)
         return changed
-
-    def _list_free(self, key: StageKey, gpu: GpuId, free: bool) -> None:
-        blocks = self._blocks.get(key)
-        if free:
-            self._free[key].add(gpu)
-            if blocks is not None:
-                blocks.add(gpu)
-        else:
-            self._free[key].remove(gpu)
-            if blocks is not None:
-                blocks.remove(gpu)

@@ -123,7 +123,7 @@ class Pairs:
     def elastic(self, request: GenerationRequest, count: bool) -> str:
         """One request through the cluster; digest of its frames."""
         started = time.perf_counter()
-        future = self.client.submit(**request.model_dump(exclude={"deadline_s"}))
+        future = self.client.submit(**request.model_dump(exclude={"deadline_s", "request_id"}))
         distributed.wait(future, timeout=LIMIT_S)
         delivered = time.perf_counter()
         result = future.result(timeout=LIMIT_S)
@@ -132,7 +132,7 @@ class Pairs:
             self.elastic_s.append(ended - started)
             self.fetch_s.append(ended - delivered)
             self.stages_s.append({record.stage: record.seconds for record in result.records})
-            self.request_ids.append(request.request_id)
+            self.request_ids.append(future.key)
             self.result_bytes = result.frames.nbytes
         return frames_digest(result.frames)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_dit.errors import InvalidRequest
-from elastic_dit.input_image import InputImage
+from elastic_dit.input_image import InputImage, sample_image
 from elastic_dit.request import GenerationRequest
 
 __all__ = ["ModelCard", "RequestDefaults"]
@@ -94,6 +94,13 @@ class ModelCard(BaseModel):
             request = request.model_copy(update=self._size_like(request.image))
         self.check(request)
         return request
+
+    def sample(self, options: Mapping[str, Any]) -> GenerationRequest:
+        """As `complete`, with a picture of ours where one is needed: to measure and verify by."""
+        if self.needs_image and options.get("image") is None:
+            size = self.defaults.width, self.defaults.height
+            options = {**options, "image": InputImage.of(sample_image(*size))}
+        return self.complete(options)
 
     def check(
         self,

@@ -33,6 +33,14 @@ def wan22() -> Any:
     return diffusers.WanPipeline(**parts, boundary_ratio=0.875)
 
 
+def wan22_i2v() -> Any:
+    import diffusers
+
+    noisy, clean = (wan_transformer(heads=4, seed=seed, in_channels=36) for seed in (1, 7))
+    parts = {**wan_parts(noisy), "transformer_2": clean}
+    return diffusers.WanImageToVideoPipeline(**parts, boundary_ratio=0.9)
+
+
 def wan_i2v() -> Any:
     """Wan 2.1 I2V: latents, mask and the picture's latents in, and CLIP's view of the picture."""
     import diffusers
@@ -287,6 +295,7 @@ def hunyuan_video15() -> Any:
 
 FAMILIES = {
     "wan22": wan22,
+    "wan22_i2v": wan22_i2v,
     "wan_i2v": wan_i2v,
     "flux": flux,
     "sd3": sd3,

@@ -78,7 +78,7 @@ def profile_stages(engine: Engine, shapes: Sequence[Mapping[str, Any]]) -> list[
 def _request(engine: Engine, shape: Mapping[str, Any]) -> GenerationRequest:
     card = engine.card(shape.get("model") or engine.models()[0])
     filled = {"prompt": "a picture to measure by", "seed": 0, "request_id": "profile", **shape}
-    return card.complete(filled)
+    return card.sample(filled)
 
 
 def _profile(

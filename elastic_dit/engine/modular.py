@@ -132,7 +132,10 @@ def _gives(parts: Mapping[Stage, Any], stage: Stage) -> frozenset[str]:
 
 
 def stage_pipeline(
-    stage: StageBlocks, components: Mapping[str, Any], stubs: Mapping[str, Any]
+    stage: StageBlocks,
+    components: Mapping[str, Any],
+    stubs: Mapping[str, Any],
+    index: Mapping[str, Any],
 ) -> Any:
     """Pipeline object over loaded components.
 
@@ -143,9 +146,14 @@ def stage_pipeline(
         What the stage owns.
     stubs : mapping of str to object
         Stand-ins for what other stages own; not components, so no device or dtype is read there.
+    index : mapping of str to Any
+        Content of the model's ``model_index.json``: settings that the blocks declare are taken
+        from it, such as where Wan 2.2 changes its transformer.
     """
     pipeline = stage.blocks.init_pipeline()
-    pipeline.update_components(**components)
+    declared = (setting.name for setting in stage.blocks.expected_configs)
+    settings = {name: index[name] for name in declared if index.get(name) is not None}
+    pipeline.update_components(**components, **settings)
     for name, stub in stubs.items():
         if name not in stage.components:
             object.__setattr__(pipeline, name, stub)

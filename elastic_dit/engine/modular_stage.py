@@ -31,13 +31,13 @@ class ModularStage:
     def __init__(
         self,
         family: FamilySpec,
-        folder: ModelFolder,  # noqa: ARG002
+        folder: ModelFolder,
         stage: Stage,
         components: Mapping[str, Any],
         stubs: Mapping[str, Any],
     ) -> None:
         self._stage = _blocks_of(family)[stage]
-        self._pipeline = modular.stage_pipeline(self._stage, components, stubs)
+        self._pipeline = modular.stage_pipeline(self._stage, components, stubs, folder.index)
 
     @staticmethod
     def components(family: FamilySpec, folder: ModelFolder, stage: Stage) -> tuple[str, ...]:  # noqa: ARG004

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -147,11 +148,8 @@ class TorchEngine:
         context: StageContext,
     ) -> StageOutput:
         """Run one stage of one request to its end; its output lies in host memory."""
-        runtime = self._resident.get(StageKey(request.model, stage))
-        if runtime is None:
-            raise ModelLoadError(request.model, stage, "the stage is not resident")
+        runtime = self._runtime(StageKey(request.model, stage))
         start = time.perf_counter()
-        devices.prepare(self._device, self._cpu_threads)
 
         def compute() -> dict[str, Any]:
             with runtime.guard.watching(context):
@@ -209,25 +207,14 @@ class TorchEngine:
         Exception
             Whatever the model raises; the others are told.
         """
-        runtime = self._resident.get(StageKey(request.model, Stage.DIT))
-        if runtime is None:
-            raise ModelLoadError(request.model, Stage.DIT, "the stage is not resident")
-        devices.prepare(self._device, self._cpu_threads)
+        runtime = self._runtime(StageKey(request.model, Stage.DIT))
         dops = self.allowed_dops(request, max_dop)
         parallel = runtime.parallel if len(dops) > 1 else undivided()
+        member_of = partial(GroupMember, dops=dops, device=self._device, limits=limits)
 
         def compute() -> Outcome:
             with runtime.guard.watching(context), closing(runtime.session(request)) as session:
-                member = GroupMember(
-                    session,
-                    parallel,
-                    table,
-                    ledger,
-                    context,
-                    dops=dops,
-                    device=self._device,
-                    limits=limits,
-                )
+                member = member_of(session, parallel, table, ledger, context)
                 if ticket:
                     return _on_host(member.join(ticket))
                 self._load_state(session, inputs or {})
@@ -303,6 +290,14 @@ class TorchEngine:
             self._table.close()
         for key in tuple(self._resident):
             self.drop(key)
+
+    def _runtime(self, key: StageKey) -> StageRuntime:
+        """A resident stage, about to run in this thread."""
+        runtime = self._resident.get(key)
+        if runtime is None:
+            raise ModelLoadError(key.model, key.stage, "the stage is not resident")
+        devices.prepare(self._device, self._cpu_threads)
+        return runtime
 
     def _model(self, name: str) -> KnownModel:
         try:

@@ -15,13 +15,14 @@ from elastic_dit.families.qwen_image import QwenImageFamily
 from elastic_dit.families.sd3 import StableDiffusion3Family
 from elastic_dit.families.spec import FamilySpec
 from elastic_dit.families.wan import WanFamily
-from elastic_dit.families.wan22 import Wan22Family
+from elastic_dit.families.wan22 import Wan22Family, Wan22ImageToVideoFamily
 from elastic_dit.families.wan_i2v import WanImageToVideoFamily
 
 __all__ = ["FAMILIES", "FamilySpec", "ServingHints", "family_of"]
 
 FAMILIES: tuple[FamilySpec, ...] = (
     Wan22Family(),
+    Wan22ImageToVideoFamily(),
     WanFamily(),
     WanImageToVideoFamily(),
     QwenImageFamily(),

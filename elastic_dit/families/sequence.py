@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["IMAGE", "TEXT", "Cut", "SequencePlan", "SequenceShape", "allowed_dops"]
+__all__ = ["IMAGE", "TEXT", "Cut", "Patch", "SequencePlan", "SequenceShape", "allowed_dops"]
 
 IMAGE = "hidden_states"
 """Stream of the image's or video's tokens, by the name diffusers gives it."""
@@ -61,6 +61,41 @@ class SequencePlan:
     some_attention: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cuts: Mapping[str, Mapping[str | int, Cut | tuple[Cut, ...]]] | None = None
     joins: Mapping[str, int] = field(default_factory=lambda: {"proj_out": 1})
+
+    @property
+    def divides_text(self) -> bool:
+        """Whether some attention joins the text with the image, so that both are divided."""
+        return any(TEXT in streams for streams in self.attention.values())
+
+
+class Patch(NamedTuple):
+    """What one token of a transformer stands for.
+
+    Attributes
+    ----------
+    side : int
+        Pixels along its width and height: the VAE's compression times the patch size.
+    frames : int
+        Frames of one latent, the VAE's compression in time; but the first frame has one alone.
+    depth : int
+        Latents in time that one token takes in.
+
+    Examples
+    --------
+    Wan 2.1 at 832 x 480 and 81 frames.
+
+    >>> Patch(side=16, frames=4).tokens(832, 480, 81)
+    32760
+    """
+
+    side: int
+    frames: int = 1
+    depth: int = 1
+
+    def tokens(self, width: int, height: int, num_frames: int) -> int:
+        """Tokens of an image or video of that size."""
+        latents = 1 + (num_frames - 1) // self.frames
+        return -(-latents // self.depth) * (height // self.side) * (width // self.side)
 
 
 class SequenceShape(NamedTuple):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from elastic_dit.errors import UnsupportedModel
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
-from elastic_dit.families.wan import MAX_SEQUENCE_LENGTH, WanFamily
-from elastic_dit.request import GenerationRequest
+from elastic_dit.families.wan import WanFamily
 
 __all__ = ["WanImageToVideoFamily"]
 
@@ -37,7 +36,6 @@ class WanImageToVideoFamily(WanFamily):
         if folder.config("transformer").get("pos_embed_seq_len") is not None:
             raise UnsupportedModel(f"{folder.path}: Wan with a last frame is not supported")
 
-    def inputs(self, request: GenerationRequest, hints: ServingHints) -> dict[str, Any]:
-        """As of text-to-video; but this transformer tells text from picture by the full length."""
-        given = super().inputs(request, hints)
-        return {**given, "max_sequence_length": MAX_SEQUENCE_LENGTH}
+    def text_length(self, hints: ServingHints) -> int:  # noqa: ARG002
+        """The transformer tells text from picture by this length and by no other."""
+        return self.max_sequence_length

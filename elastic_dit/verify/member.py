@@ -136,7 +136,7 @@ class _Member:
                 return self._denoise(job, cancelled)
 
     def _prepare(self, job: Prepare) -> Prepared:
-        request = self._engine.card(self._model).complete(job.fields)
+        request = self._engine.card(self._model).sample(job.fields)
         self._load(Stage.ENCODER)
         encoded = self._engine.run(Stage.ENCODER, request, None, _Undisturbed()).payload
         self._engine.drop(StageKey(self._model, Stage.ENCODER))
@@ -144,7 +144,7 @@ class _Member:
         context = _Undisturbed()
         alone = self._engine.run(Stage.DIT, request, encoded, context)
         return Prepared(
-            request=request.model_dump(),
+            request=request.without_image_data().model_dump(),
             steps=context.steps,
             dops=self._engine.allowed_dops(request, job.max_dop),
             kind=self._engine.info().kind,

@@ -48,6 +48,8 @@ TIMEOUT_S = 30.0
 """Of collectives: far more than a step takes on a machine that is busy with other tests."""
 CPU = torch.device("cpu")
 
+PICTURE = InputImage.of(sample_image(50, 31))
+
 CASES: dict[str, dict[str, Any]] = {
     "wan": {"model": "wan", "num_frames": 9},
     "wan uneven": {"model": "wan", "num_frames": 5, "width": 48, "height": 80},
@@ -60,7 +62,8 @@ FAMILY_CASES: dict[str, dict[str, Any]] = {
     "cogvideox": {"num_frames": 9, "width": 48},
     "pixart": {"width": 80, "height": 48},
     "wan22": {"num_frames": 9},
-    "wan_i2v": {"num_frames": 9, "image": InputImage.of(sample_image(50, 31))},
+    "wan22_i2v": {"num_frames": 5, "image": PICTURE},
+    "wan_i2v": {"num_frames": 9, "image": PICTURE},
     "flux": {"width": 24, "height": 28},
     "sd3": {"width": 24, "height": 28},
     "ltx": {"num_frames": 9},
@@ -74,6 +77,7 @@ BUILDERS = {**TINY, **FAMILIES, "wan": four_headed_wan}
 TEXT_TOKENS = {
     "wan": 32,
     "wan22": 32,
+    "wan22_i2v": 32,
     "qwen_image": 512,
     "cogvideox": 16,
     "pixart": 33,

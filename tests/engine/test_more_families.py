@@ -28,7 +28,7 @@ from tests.tiny_families import FAMILIES
 
 LEVELS_APART = {"ltx": 1, "sd3": 1}
 """Of 255: where the blocks do the guidance branches in turn, and the pipeline in one batch."""
-VIDEOS = ("wan22", "wan_i2v", "ltx", "hunyuan_video", "hunyuan_video15")
+VIDEOS = ("wan22", "wan22_i2v", "wan_i2v", "ltx", "hunyuan_video", "hunyuan_video15")
 
 
 def plain_frames(case: str) -> np.ndarray:

@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 
+from elastic_dit.catalog import ModelCard
 from elastic_dit.errors import ConfigError, InvalidRequest, UnsupportedModel
 from elastic_dit.families import FAMILIES, ServingHints, family_of
 from elastic_dit.families.folder import ModelFolder
+from elastic_dit.request import GenerationRequest
 
+ENCODER = {"image_encoder": ["transformers", "CLIPVisionModel"]}
+INDEX: dict[str, dict[str, Any]] = {"WanImageToVideoPipeline": ENCODER}
+"""What a folder's index must hold besides the class."""
 CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
     "WanPipeline": {
         "vae": {"scale_factor_spatial": 8, "scale_factor_temporal": 4},
         "transformer": {"patch_size": [1, 2, 2], "num_attention_heads": 12},
+    },
+    "WanImageToVideoPipeline": {
+        "vae": {"scale_factor_spatial": 8, "scale_factor_temporal": 4},
+        "transformer": {"patch_size": [1, 2, 2], "num_attention_heads": 40},
     },
     "QwenImagePipeline": {
         "vae": {"temperal_downsample": [False, True, True]},
@@ -54,6 +63,7 @@ CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 MULTIPLES = {  # of the published models: pixels, frames, tokens
     "WanPipeline": (16, 4, 512),
+    "WanImageToVideoPipeline": (16, 4, 512),
     "QwenImagePipeline": (16, 1, 512),
     "CogVideoXPipeline": (16, 8, 226),
     "PixArtSigmaPipeline": (16, 1, 300),
@@ -65,6 +75,7 @@ MULTIPLES = {  # of the published models: pixels, frames, tokens
 }
 SHAPES = {  # heads, tokens, text tokens of the default request of the published models
     "WanPipeline": (12, 21 * 30 * 52, None),
+    "WanImageToVideoPipeline": (40, 21 * 30 * 52, None),
     "QwenImagePipeline": (24, 83 * 83, 5),
     "CogVideoXPipeline": (30, 13 * 30 * 45, 226),
     "PixArtSigmaPipeline": (16, 64 * 64, None),
@@ -74,15 +85,22 @@ SHAPES = {  # heads, tokens, text tokens of the default request of the published
     "HunyuanVideoPipeline": (24, 33 * 45 * 80, 256),
     "HunyuanVideo15Pipeline": (16, 31 * 30 * 53, 1000),
 }
+ONE_LENGTH = ("WanImageToVideoPipeline", "HunyuanVideo15Pipeline")
+"""Whose text is padded to what they were trained with and to nothing else."""
 
 
 def folder_of(path: Path, pipeline: str, **index: Any) -> ModelFolder:
     path.mkdir(exist_ok=True)
-    (path / "model_index.json").write_text(json.dumps({"_class_name": pipeline, **index}))
+    content = {"_class_name": pipeline, **INDEX.get(pipeline, {}), **index}
+    (path / "model_index.json").write_text(json.dumps(content))
     for name, config in CONFIGS.get(pipeline, {}).items():
         (path / name).mkdir(exist_ok=True)
         (path / name / "config.json").write_text(json.dumps(config))
     return ModelFolder.open(str(path))
+
+
+def request_for(card: ModelCard, **fields: Any) -> GenerationRequest:
+    return card.sample({"prompt": "a cat", "request_id": "r", "seed": 0, **fields})
 
 
 @pytest.mark.parametrize("pipeline", CONFIGS)
@@ -92,13 +110,14 @@ def test_a_card_comes_from_the_models_own_configuration(pipeline: str, tmp_path:
     card = family.card("m", folder, ServingHints())
     limits = card.size_multiple, card.frame_multiple, card.max_prompt_tokens
     assert limits == MULTIPLES[pipeline]
-    request = card.complete({"prompt": "a cat", "request_id": "r", "seed": 0})
+    request = request_for(card)
     assert request.width == card.defaults.width, "the defaults are within the limits"
     inputs = family.inputs(request, ServingHints(max_sequence_length=7))
-    assert inputs.get("max_sequence_length", 7) == 7
+    length = card.max_prompt_tokens if pipeline in ONE_LENGTH else 7
+    assert inputs["max_sequence_length"] == length
     assert {"prompt", "height", "width"} <= inputs.keys()
     with pytest.raises(InvalidRequest, match="width = 33"):
-        card.complete({"prompt": "a cat", "request_id": "r", "seed": 0, "width": 33})
+        request_for(card, width=33)
 
 
 @pytest.mark.parametrize("pipeline", CONFIGS)
@@ -106,7 +125,7 @@ def test_the_shape_of_a_request_comes_from_the_configuration(pipeline: str, tmp_
     folder = folder_of(tmp_path / "m", pipeline)
     family = family_of(folder)
     card = family.card("m", folder, ServingHints())
-    request = card.complete({"prompt": "a cat", "request_id": "r", "seed": 0})
+    request = request_for(card)
     lengths = {"a cat": 9, "": 5}
     assert tuple(family.sequence_shape(request, folder, lengths.__getitem__)) == SHAPES[pipeline]
 
@@ -158,7 +177,7 @@ def test_wrong_options_are_named(options: dict[str, Any], message: str, tmp_path
 
 
 def test_an_unknown_family_lists_the_known(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match=r"SoraPipeline .* known pipelines: WanPipeline, Q"):
+    with pytest.raises(UnsupportedModel, match=r"SoraPipeline .* known pipelines: WanPipeline, W"):
         family_of(folder_of(tmp_path / "m", "SoraPipeline"))
 
 
@@ -167,7 +186,7 @@ def test_an_unknown_family_lists_the_known(tmp_path: Path) -> None:
     [
         {"boundary_ratio": 0.875},
         {"transformer_2": ["diffusers", "WanTransformer3DModel"]},
-        {"transformer_2": ["diffusers", "WanTransformer3DModel"], "boundary_ratio": 0.9},
+        {"transformer_2": ["diffusers", "WanTransformer3DModel"], "boundary_ratio": 1.5},
         {"expand_timesteps": True},
     ],
 )
@@ -178,9 +197,34 @@ def test_variants_of_wan_that_would_come_out_wrong_are_refused(
         family_of(folder_of(tmp_path / "m", "WanPipeline", **index))
 
 
-def test_a_second_transformer_makes_it_wan_2_2(tmp_path: Path) -> None:
-    second = {"transformer_2": ["diffusers", "WanTransformer3DModel"], "boundary_ratio": 0.875}
-    assert family_of(folder_of(tmp_path / "m", "WanPipeline", **second)).name == "wan22"
+@pytest.mark.parametrize(
+    ("index", "config"),
+    [
+        ({"image_encoder": [None, None]}, {}),
+        ({"transformer_2": ["diffusers", "WanTransformer3DModel"]}, {}),
+        ({"expand_timesteps": True}, {}),
+        ({}, {"pos_embed_seq_len": 514}),
+    ],
+)
+def test_image_to_video_that_would_come_out_wrong_is_refused(
+    index: dict[str, Any], config: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "m", "WanImageToVideoPipeline", **index)
+    file = folder.path / "transformer" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **config}))
+    with pytest.raises(UnsupportedModel, match="supported"):
+        family_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "ratio", "family"),
+    [("WanPipeline", 0.875, "wan22"), ("WanImageToVideoPipeline", 0.9, "wan22_i2v")],
+)
+def test_a_second_transformer_makes_it_wan_2_2(
+    pipeline: str, ratio: float, family: str, tmp_path: Path
+) -> None:
+    second = {"transformer_2": ["diffusers", "WanTransformer3DModel"], "boundary_ratio": ratio}
+    assert family_of(folder_of(tmp_path / "m", pipeline, **second)).name == family
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", '{"_class_name": 3}'])

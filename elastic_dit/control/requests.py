@@ -16,6 +16,9 @@ __all__ = ["RequestRecord", "RequestTable", "WaitQueue"]
 
 
 class RequestTable:
+_ORDER = {stage: place for place, stage in enumerate(Stage)}
+
+
     """All requests: live ones in their queues, the last finished ones for those who ask.
 
     Parameters
@@ -175,8 +178,7 @@ class RequestTable:
 
     def release_before(self, record: RequestRecord, stage: Stage) -> list[ArtifactRef]:
         """Forget what `stage` and those before it started from; it is returned."""
-        order = tuple(Stage)
-        done = [s for s in record.artifacts if order.index(s) < order.index(stage)]
+        done = [s for s in record.artifacts if _ORDER[s] < _ORDER[stage]]
         gone = [record.artifacts.pop(s) for s in done]
         if record.snapshot is not None:
             gone.append(record.snapshot)

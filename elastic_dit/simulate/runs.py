@@ -152,9 +152,10 @@ class Runs:
         elif run.preempt:
             self._preempted(run)
         else:  # nearly all there is to do in a simulation
-            self._later(run, run.step_s, self._boundary)
+            cluster = self._cluster
+            cluster.at(cluster.now + run.step_s, self._on_time, run, run.timer, self._boundary)
             request_id, attempt = run.key
-            self._cluster.tell(
+            cluster.tell(
                 events.StepDone(
                     request_id=request_id, attempt=attempt, epoch=run.epoch, step=run.step
                 )
@@ -226,7 +227,8 @@ class Runs:
         master = self._cluster.engines[run.gpus[0]]
         longest = 0.0
         for ref in run.start.inputs:
-            ready_at = master.pulled.pop(replace(ref, gpu=master.gpu), None)
+            here = ref if ref.gpu == master.gpu else replace(ref, gpu=master.gpu)
+            ready_at = master.pulled.pop(here, None) if master.pulled else None
             if ready_at is not None:
                 longest = max(longest, ready_at - self._cluster.now)
             elif not self._holds(ref):

@@ -6,9 +6,8 @@ cluster.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
-
-from sortedcontainers import SortedList
 
 from elastic_dit.control.policies.layouts import Layout, Unit
 from elastic_dit.control.view import ClusterView
@@ -38,15 +37,16 @@ class Instances:
         self._serving: dict[str, tuple[GpuId, ...]] = {}
         self._num_serving = 0
         self._on_node: dict[str, list[Unit]] = {}
-        self._free: dict[int, SortedList[Unit]] = {}
+        self._free: dict[int, list[Unit]] = {}
+        self._all_free: set[Unit] = set()
         self._owners: dict[Unit, str] = {}
         self._owned: dict[str, Unit] = {}
         self._held: dict[GpuId, int] = {}
         self._between: dict[str, None] = {}
 
     def __repr__(self) -> str:
-        free = sum(map(len, self._free.values()))
-        return f"<Instances of {self._key.model}: {free} free, {len(self._owned)} taken>"
+        taken = len(self._owned)
+        return f"<Instances of {self._key.model}: {len(self._all_free)} free, {taken} taken>"
 
     @property
     def kinds(self) -> Sequence[int]:
@@ -56,7 +56,7 @@ class Instances:
     @property
     def any_free(self) -> bool:
         """Whether a unit is free."""
-        return any(self._free.values())
+        return bool(self._all_free)
 
     def unit_of(self, request_id: str) -> Unit | None:
         """The unit that serves a request."""
@@ -75,7 +75,7 @@ class Instances:
     def take(self, unit: Unit, request_id: str) -> None:
         """A free unit serves a request from now on."""
         self._release(request_id)
-        self._free[unit.kind].discard(unit)
+        self._set_free(unit, False)
         self._owners[unit], self._owned[request_id] = request_id, unit
         for gpu in unit.block.gpus:
             self._held[gpu] = self._held.get(gpu, 0) + 1
@@ -108,14 +108,21 @@ class Instances:
         """Whether a unit is free."""
         owner = self._owners.get(unit)
         if owner is not None and self._check_owner(view, owner):
-            self._free[unit.kind].discard(unit)
+            self._set_free(unit, False)
+        else:
+            gpus = unit.block.gpus
+            self._set_free(unit, all(view.is_free(self._key, gpu) for gpu in gpus))
+
+    def _set_free(self, unit: Unit, free: bool) -> None:
+        if free == (unit in self._all_free):
             return
         units = self._free[unit.kind]
-        free = all(view.is_free(self._key, gpu) for gpu in unit.block.gpus)
-        if free and unit not in units:
-            units.add(unit)
-        elif not free:
-            units.discard(unit)
+        if free:
+            self._all_free.add(unit)
+            insort(units, unit)
+        else:
+            self._all_free.remove(unit)
+            del units[bisect_left(units, unit)]
 
     def _check_owner(self, view: ClusterView, request_id: str) -> bool:
         """Whether a request is still to be served; its unit is given up where it is not."""
@@ -143,7 +150,8 @@ class Instances:
         units = self._layout.units(sorted(nodes), view.config.slots_per_node)
         for unit in set(self._owners).difference(units):
             self._release(self._owners[unit])
-        self._free = {kind: SortedList() for kind in sorted({unit.kind for unit in units})}
+        self._free = {kind: [] for kind in sorted({unit.kind for unit in units})}
+        self._all_free.clear()
         self._on_node = {}
         for unit in units:
             self._on_node.setdefault(nodes[unit.block.start], []).append(unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from elastic_dit.control.block import Block
 from elastic_dit.control.ratio import split_by_ratio
@@ -13,8 +13,7 @@ from elastic_dit.state import GpuId
 __all__ = ["EqualUnits", "Layout", "RatioUnits", "SameUnits", "Unit"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Unit:
+class Unit(NamedTuple):
     """One model instance.
 
     Attributes

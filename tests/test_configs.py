@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from elastic_dit.cli.demo_run import demo_config
+from elastic_dit.cli.local_serving import demo_config
 from elastic_dit.config import Config
 
 FOLDER = Path(__file__).parents[1] / "configs"

@@ -8,6 +8,7 @@ from elastic_dit._version import __version__
 from elastic_dit.cli.demo import demo
 from elastic_dit.cli.generate import generate
 from elastic_dit.cli.plan import plan
+from elastic_dit.cli.profile import profile
 from elastic_dit.cli.reproduce import reproduce
 from elastic_dit.cli.status import status
 from elastic_dit.cli.verify import verify
@@ -23,5 +24,5 @@ def commands(debug: bool) -> None:
     del debug  # `elastic_dit.cli.main` looks for it before anything is imported
 
 
-for command in (demo, generate, plan, reproduce, status, verify):
+for command in (demo, generate, plan, profile, reproduce, status, verify):
     commands.add_command(command)

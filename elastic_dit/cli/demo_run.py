@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elastic_dit.cli.closing import uninterrupted
 from elastic_dit.cli.collect import as_ended
 from elastic_dit.cli.demo_plan import demo_submissions
 from elastic_dit.cli.demo_report import Made, assemble, compare, write_pictures
 from elastic_dit.cli.live import Board
+from elastic_dit.cli.local_serving import demo_config, serving
 from elastic_dit.cli.output import check_json_path, human_console, slug, write_json
-from elastic_dit.cli.ready import wait_until_settled
 from elastic_dit.cli.summary import print_summary
 from elastic_dit.config import Config, ModelConfig
 from elastic_dit.errors import ConfigError, ElasticDitError, SaveError
@@ -29,10 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from elastic_dit.client import Client
-    from elastic_dit.cluster.local import LocalElasticCluster
     from elastic_dit.future import GenerationFuture
 
-__all__ = ["DemoOptions", "demo_config", "run_demo"]
+__all__ = ["DemoOptions", "run_demo"]
 
 LIMIT_S = 900.0
 """Longest time for all requests, seconds."""
@@ -72,7 +69,7 @@ def run_demo(options: DemoOptions) -> None:
     model = _embedded_model(config)
     folder = _output_folder(options.output)
     check_json_path(options.json_path)
-    with _serving(options.virtual_gpus, config, console) as client:
+    with serving(options.virtual_gpus, config, console) as client:
         elastic = config.control.dispatch == "elastic"
         made, wall_s = _generate(client, model, options, folder, console, elastic=elastic)
     plain = compare(made, model, config, console) if options.compare else {}
@@ -85,11 +82,6 @@ def run_demo(options: DemoOptions) -> None:
     missing = report.totals.requests - report.totals.completed
     if missing:
         raise ElasticDitError(f"{missing} of {report.totals.requests} requests have no result")
-
-
-def demo_config() -> Config:
-    """Settings where no others are given: every GPU holds all stages, groups as the load allows."""
-    return Config.parse({"placement": {"policy": "colocated"}, "control": {"dispatch": "elastic"}})
 
 
 def _embedded_model(config: Config) -> ModelConfig:
@@ -111,30 +103,6 @@ def _output_folder(path: str) -> Path:
         raise SaveError(path, error.strerror or str(error)) from None
     check_target(folder / _CLIPS / "clip")
     return folder
-
-
-@contextmanager
-def _serving(virtual_gpus: int, config: Config, console: Console) -> Iterator[Client]:
-    """A client of a cluster that is gone when the block is left, however it is left."""
-    with console.status(f"Starting {virtual_gpus} virtual GPUs") as status, ExitStack() as stack:
-        from elastic_dit.client import Client
-        from elastic_dit.cluster.local import LocalElasticCluster
-
-        cluster = LocalElasticCluster(
-            virtual_gpus=virtual_gpus, config=config, dashboard_address=None
-        )
-        stack.callback(_close, cluster)
-        client = Client(cluster, config=config)
-        stack.callback(_close, client)
-        status.update("Loading the model")
-        wait_until_settled(client, virtual_gpus, config.client.ready_timeout_s)
-        status.stop()
-        yield client
-
-
-def _close(resource: Client | LocalElasticCluster) -> None:
-    with uninterrupted():
-        resource.close()
 
 
 def _generate(

@@ -56,7 +56,9 @@ class ExpectedTimes:
         if seen is not None:
             return seen
         if self._profile is not None:
-            return self._profile.seconds(request, stage, dop, kind)
+            profiled = self._profile.seconds(request, stage, dop, kind)
+            if profiled is not None:
+                return profiled
         if stage is not Stage.DIT or dop == 1 or dop % 2:
             return None
         half = self.seconds(request, stage, dop // 2, kind)

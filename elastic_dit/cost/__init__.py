@@ -1,7 +1,15 @@
-"""How long a stage takes, by model, shape, DoP and GPU kind."""
+"""How long a stage takes and how much memory, by model, shape, DoP and GPU kind."""
 
 from elastic_dit.cost.law import LatencyLaw, LawCost, Sample
-from elastic_dit.cost.model import CostBook, CostModel, Shaped, optimal_dop, step_time_cuts
+from elastic_dit.cost.memory import LinearMemory, MemoryModel, StageMemory, fits
+from elastic_dit.cost.model import (
+    CostBook,
+    CostModel,
+    Shaped,
+    best_dop,
+    optimal_dop,
+    step_time_cuts,
+)
 from elastic_dit.cost.polynomial import LatentGeometry, Polynomial, PolynomialCost
 from elastic_dit.cost.readers import read_polynomial_cost, read_stage_latencies
 from elastic_dit.cost.table import LatencyCurve, TableCost
@@ -15,11 +23,16 @@ __all__ = [
     "LatencyLaw",
     "LatentGeometry",
     "LawCost",
+    "LinearMemory",
+    "MemoryModel",
     "Polynomial",
     "PolynomialCost",
     "Sample",
     "Shaped",
+    "StageMemory",
     "TableCost",
+    "best_dop",
+    "fits",
     "optimal_dop",
     "read_polynomial_cost",
     "read_stage_latencies",

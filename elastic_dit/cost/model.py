@@ -8,7 +8,7 @@ from typing import Protocol
 from elastic_dit.errors import ConfigError
 from elastic_dit.request import Stage
 
-__all__ = ["CostBook", "CostModel", "Shaped", "optimal_dop", "step_time_cuts"]
+__all__ = ["CostBook", "CostModel", "Shaped", "best_dop", "optimal_dop", "step_time_cuts"]
 
 
 class Shaped(Protocol):
@@ -141,6 +141,24 @@ def step_time_cuts(seconds_by_dop: Mapping[int, float]) -> dict[int, float]:
     }
 
 
+def best_dop(seconds_by_dop: Mapping[int, float]) -> int:
+    """`B` of DDiT §4.2.3 from step times; the lowest DoP where no doubling helps.
+
+    Parameters
+    ----------
+    seconds_by_dop : mapping of int to float
+        Step time, seconds.
+
+    Examples
+    --------
+    >>> best_dop({1: 2.0, 2: 1.2, 4: 0.6}), best_dop({1: 1.0, 2: 1.1})
+    (4, 1)
+    """
+    cuts = step_time_cuts(seconds_by_dop)
+    best = max(cuts, key=lambda dop: cuts[dop], default=None)
+    return best if best is not None and cuts[best] > 0 else min(seconds_by_dop, default=1)
+
+
 def optimal_dop(
     cost: CostModel, request: Shaped, kind: str | None = None, most: int | None = None
 ) -> int:
@@ -168,6 +186,4 @@ def optimal_dop(
     4
     """
     dops = [dop for dop in cost.allowed_dops(request) if most is None or dop <= most]
-    cuts = step_time_cuts({dop: cost.step_seconds(request, dop, kind) for dop in dops})
-    best = max(cuts, key=lambda dop: cuts[dop], default=None)
-    return best if best is not None and cuts[best] > 0 else min(dops, default=1)
+    return best_dop({dop: cost.step_seconds(request, dop, kind) for dop in dops})

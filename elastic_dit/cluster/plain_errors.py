@@ -7,6 +7,8 @@ import gc
 import logging
 from collections.abc import Iterator
 
+from distributed.comm import CommClosedError
+
 from elastic_dit.errors import ClusterError, ElasticDitError
 
 __all__ = ["hide_known_tracebacks", "muted_logs", "root_cause", "start_error"]
@@ -43,21 +45,30 @@ def start_error(worker: str, error: BaseException) -> ElasticDitError:
 
 
 class _KnownErrors(logging.Filter):
-    """Puts an error of ours into the log as its text."""
+    """Puts an error of ours, and a connection that was closed, into the log as its text."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        root = root_cause(error) if error is not None else None
-        if isinstance(root, ElasticDitError):
-            said, text = record.getMessage(), str(root)
+        known = _known(error) if error is not None else None
+        if known is not None:
+            said, text = record.getMessage(), str(known)
             record.msg = said if text in said else f"{said}: {text}"
             record.args = ()
             record.exc_info = record.exc_text = None
         return True
 
 
+def _known(error: BaseException) -> BaseException | None:
+    """What to tell of an error that needs no traceback."""
+    root = root_cause(error)
+    if isinstance(root, ElasticDitError):
+        return root
+    # The other side is gone or going, as at every end of a cluster: Dask's own log says so too.
+    return error if isinstance(error, CommClosedError) else None
+
+
 def hide_known_tracebacks() -> None:
-    """From here on this process's Dask logs errors of ours without tracebacks."""
+    """From here on this process's Dask logs such errors without tracebacks."""
     for name in _LOGGERS:
         for handler in logging.getLogger(name).handlers:
             if not any(isinstance(known, _KnownErrors) for known in handler.filters):

@@ -24,6 +24,7 @@ from elastic_dit.engine.fake import FakeEngine, FakeSeconds, fake_frames
 from elastic_dit.errors import ConfigError, GenerationCancelled
 from elastic_dit.state import Phase
 from tests.cluster.conditions import eventually
+from tests.cluster.processes import until
 from tests.cluster.serving import QUICK
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -120,7 +121,7 @@ def test_the_synchronous_client_over_tls():
         assert cluster.scheduler_address.startswith("tls://")
         with elastic_dit.Client(cluster, config=config) as client:
             assert not client.asynchronous
-            [card] = [card for card in client.models() if card.name == "fake"]
+            [card] = [card for card in until(client.models) if card.name == "fake"]
             future = client.submit("a circle", model=card.name, seed=1)
             video = future.result(timeout=30)
             assert np.array_equal(video.frames, fake_frames(future.request))

@@ -11,6 +11,10 @@ from elastic_dit.cluster.plain_errors import hide_known_tracebacks
 from elastic_dit.errors import ModelLoadError
 
 
+def fail(error: Exception) -> None:
+    raise error
+
+
 @pytest.mark.parametrize(
     ("error", "told", "is_line"),
     [
@@ -28,7 +32,7 @@ def test_the_log_keeps_tracebacks_of_mistakes_only(
     try:
         hide_known_tracebacks()
         try:
-            raise error
+            fail(error)
         except Exception:
             logging.getLogger("distributed.worker").exception("It failed")
     finally:

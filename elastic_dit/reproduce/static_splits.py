@@ -1,0 +1,202 @@
+"""What a fixed split reaches: whole simulations, and an exhaustive search among them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+
+from elastic_dit import events
+from elastic_dit.config import ControlConfig
+from elastic_dit.control import Controller
+from elastic_dit.cost import Shaped
+from elastic_dit.predict.examples import Outcome, Situation
+from elastic_dit.predict.features import bound_hz
+from elastic_dit.predict.split import Split, balanced_split, neighbours
+from elastic_dit.predict.workload import MixPart, Workload
+from elastic_dit.request import Stage, StageKey
+from elastic_dit.simulate.cluster import VirtualCluster
+from elastic_dit.simulate.outcome import SimulationResult
+from elastic_dit.simulate.workload import RequestClass, poisson
+from elastic_dit.state import GpuId, PlacementPlan
+
+__all__ = ["SplitSearch", "measure_split", "search_splits"]
+
+_MODEL = "model"
+_SETTLED = (0.2, 0.8)
+"""Departures between which throughput is measured: the pipeline is full, and not yet draining."""
+_FOREVER_S = 1e9
+"""Between ticks: nothing here waits for one."""
+_CROWDED = 2.0
+"""Arrivals over what a split can serve, where the workload's rate is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSearch:
+    """How to measure.
+
+    Attributes
+    ----------
+    requests : int
+        Per run.
+    seeds : tuple of int
+        Every split is measured on the same arrivals.
+    moves : int
+        Splits are tried that differ from the closed form's in so many GPUs; as many as there are
+        GPUs means all of them.
+    worth : float
+        Of those, the ones whose bound is so large a part of the best throughput found: 1 leaves
+        out what cannot win, less leaves more to learn from.
+    """
+
+    requests: int = 240
+    seeds: tuple[int, ...] = (0, 1)
+    moves: int = 64
+    worth: float = 1.0
+
+
+class _MixCost:
+    """A cost model of a mix: a request's width is the number of its part, from 1."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._mix = _parts(workload)
+        self._speeds = workload.speeds
+
+    def stage_seconds(
+        self,
+        request: Shaped,
+        stage: Stage,
+        dop: int = 1,
+        kind: str | None = None,
+    ) -> float:
+        del dop  # no group ever forms
+        return self._mix[request.width - 1].seconds[stage] / self._speeds.get(kind or "", 1.0)
+
+    def step_seconds(self, request: Shaped, dop: int, kind: str | None = None) -> float:
+        return self.stage_seconds(request, Stage.DIT, dop, kind)
+
+    def allowed_dops(self, request: Shaped) -> tuple[int, ...]:  # noqa: ARG002
+        return (1,)
+
+
+def measure_split(situation: Situation, split: Split, search: SplitSearch | None = None) -> Outcome:
+    """Simulate a split under first-come-first-served at DoP 1, each GPU with one stage.
+
+    A request's denoising is one long step here: without groups nothing happens between steps.
+    Arrivals are random at the workload's rate; without one they come faster than the split can
+    serve, so that the entry queue is never empty.
+
+    Parameters
+    ----------
+    situation : Situation
+    split : Split
+    search : SplitSearch, optional
+        Its `requests` and `seeds`.
+    """
+    how = search or SplitSearch()
+    runs = [_run(situation.workload, split, how.requests, seed) for seed in how.seeds]
+    return Outcome(
+        throughput_hz=statistics.fmean(run.throughput_hz for run in runs),
+        latency_s=statistics.fmean(run.latency_s for run in runs),
+    )
+
+
+def search_splits(situation: Situation, search: SplitSearch | None = None) -> dict[Split, Outcome]:
+    """Measure splits in order of their bound, until none that is left can be worth it.
+
+    The closed form's comes first, as it has the highest bound.
+    """
+    how = search or SplitSearch()
+    workload = situation.workload
+    closed = balanced_split(workload, situation.gpus)
+    splits = sorted(
+        neighbours(closed, workload, how.moves), key=lambda split: -bound_hz(workload, split)
+    )
+    found = {closed: measure_split(situation, closed, how)}
+    for split in splits:
+        best = max(each.throughput_hz for each in found.values())
+        if bound_hz(workload, split) < how.worth * best:
+            break
+        if split not in found:
+            found[split] = measure_split(situation, split, how)
+    return found
+
+
+def _run(workload: Workload, split: Split, requests: int, seed: int) -> Outcome:
+    cluster = _cluster(workload, split)
+    rate_hz = workload.rate_hz or _CROWDED * bound_hz(workload, split)
+    classes = [_request_class(index, part) for index, part in enumerate(_parts(workload), start=1)]
+    cluster.submit(poisson(classes, rate_per_s=rate_hz, count=requests, seed=seed))
+    result = cluster.run()
+    latencies = result.latencies_s()
+    return Outcome(
+        throughput_hz=bound_hz(workload, split) * _efficiency(workload, split, result),
+        latency_s=statistics.fmean(latencies),
+    )
+
+
+def _efficiency(workload: Workload, split: Split, result: SimulationResult) -> float:
+    """Departures while the pipeline is full, over what could have left it at most.
+
+    That is asked of the very requests that left, and of when they had come: what is long or
+    crowded by chance says nothing about a split.
+    """
+    ended = sorted((each.ended_at or 0.0, each.arrived_at, each.label) for each in result.requests)
+    first, last = (int(part * (len(ended) - 1)) for part in _SETTLED)
+    left = ended[first + 1 : last + 1]
+    passed = Counter(label for _, _, label in left)
+    parts = _parts(workload)
+    bounds = [
+        rate
+        * workload.stage_seconds[stage]
+        * len(left)
+        / sum(count * parts[int(label) - 1].seconds[stage] for label, count in passed.items())
+        for stage, rate in split.rates_hz(workload).items()
+    ]
+    rate_hz = len(left) / (ended[last][0] - ended[first][0])
+    arrived = max(came for _, came, _ in left) - min(came for _, came, _ in left)
+    if workload.rate_hz and arrived > 0:
+        bounds.append(len(left) / arrived)
+    return min(1.0, rate_hz / min(bounds))
+
+
+def _cluster(workload: Workload, split: Split) -> VirtualCluster:
+    """GPUs of each kind as one machine, each with its one stage from the start."""
+    size = sum(len(kinds) for kinds in split.kinds)
+    config = ControlConfig(
+        dispatch="fcfs", tick_s=_FOREVER_S, load_grace_s=_FOREVER_S, slots_per_node=size
+    )
+    cluster = VirtualCluster(Controller(config), _MixCost(workload))
+    residency: dict[GpuId, frozenset[StageKey]] = {}
+    for node, kind in enumerate(sorted({kind for kinds in split.kinds for kind in kinds})):
+        stages = [
+            stage
+            for stage, kinds in zip(Stage, split.kinds, strict=True)
+            for each in kinds
+            if each == kind
+        ]
+        cluster.add_node(f"{node}", gpus=len(stages), kind=kind)
+        residency |= {
+            node * size + index: frozenset({StageKey(_MODEL, stage)})
+            for index, stage in enumerate(stages)
+        }
+    plan = PlacementPlan(epoch=1, residency=residency, reason=str(split))
+    cluster.at(0.0, cluster.tell, events.PlanPublished(plan=plan))
+    return cluster
+
+
+def _parts(workload: Workload) -> tuple[MixPart, ...]:
+    return workload.mix or (MixPart(share=1, seconds=workload.stage_seconds),)
+
+
+def _request_class(number: int, part: MixPart) -> RequestClass:
+    options = {
+        "model": _MODEL,
+        "width": number,
+        "height": 1,
+        "num_frames": 1,
+        "fps": 1,
+        "num_inference_steps": 1,
+        "guidance_scale": 1.0,
+    }
+    return RequestClass(label=str(number), share=part.share, options=options)

@@ -10,15 +10,21 @@ from elastic_dit.predict.split import Split
 __all__ = ["Recorder"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Began:
-    at_s: float
+@dataclass(slots=True)
+class _Stretch:
+    """Time in which one split was in force."""
+
+    split: Split | None
+    since: float
     completed: int
-    latency_sum_s: float
+    looked_at: float
+    live_s: float = 0.0
 
 
 class Recorder:
     """Makes one example of every stretch of time in which the split stayed the same.
+
+    Latency follows from the requests that were there and those that left (Little's law).
 
     Parameters
     ----------
@@ -34,24 +40,22 @@ class Recorder:
     >>> situation = Situation(Workload(rate_hz=1.0, stage_seconds={Stage.DIT: 1.0}), {"": 1})
     >>> split = Split.of({}, {"": 1}, {})
     >>> recorder = Recorder(window_s=60.0, least=20)
-    >>> recorder.look(0.0, situation, split, completed=0, latency_sum_s=0.0) is None
+    >>> recorder.look(0.0, situation, split, completed=0, live=3) is None
     True
-    >>> example = recorder.look(60.0, situation, split, completed=30, latency_sum_s=90.0)
-    >>> example.seen
-    ((Split(0:1:0), Outcome(throughput_hz=0.5, latency_s=3.0)),)
+    >>> recorder.look(60.0, situation, split, completed=30, live=3).seen
+    ((Split(0:1:0), Outcome(throughput_hz=0.5, latency_s=6.0)),)
     """
 
     def __init__(self, window_s: float, least: int = 20) -> None:
         self._window_s = window_s
         self._least = least
-        self._split: Split | None = None
-        self._began = _Began(0.0, 0, 0.0)
+        self._stretch = _Stretch(None, 0.0, 0, 0.0)
 
     def __repr__(self) -> str:
-        return f"<Recorder of {self._split} since {self._began.at_s:g} s>"
+        return f"<Recorder of {self._stretch.split} since {self._stretch.since:g} s>"
 
     def look(
-        self, now: float, situation: Situation, split: Split, completed: int, latency_sum_s: float
+        self, now: float, situation: Situation, split: Split, completed: int, live: int
     ) -> Example | None:
         """Look at the running cluster.
 
@@ -65,22 +69,22 @@ class Recorder:
             In force.
         completed : int
             Requests completed so far, ever.
-        latency_sum_s : float
-            Their latencies in sum, seconds.
+        live : int
+            Requests accepted and not ended.
 
         Returns
         -------
         Example or None
             At the end of a stretch.
         """
-        began = self._began
-        if split == self._split and now - began.at_s < self._window_s:
+        stretch = self._stretch
+        stretch.live_s += live * (now - stretch.looked_at)
+        stretch.looked_at = now
+        if split == stretch.split and now - stretch.since < self._window_s:
             return None
-        example = None
-        count = completed - began.completed
-        if split == self._split and count >= self._least:
-            latency_s = (latency_sum_s - began.latency_sum_s) / count
-            outcome = Outcome(count / (now - began.at_s), latency_s)
-            example = Example(situation, ((split, outcome),))
-        self._split, self._began = split, _Began(now, completed, latency_sum_s)
-        return example
+        self._stretch = _Stretch(split, now, completed, now)
+        count = completed - stretch.completed
+        if split != stretch.split or count < self._least or not stretch.live_s:
+            return None
+        outcome = Outcome(count / (now - stretch.since), stretch.live_s / count)
+        return Example(situation, ((split, outcome),))

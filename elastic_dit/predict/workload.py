@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from elastic_dit.cost import Shaped
 from elastic_dit.errors import ConfigError
 from elastic_dit.request import Stage
 
-__all__ = ["MixPart", "RatioPredictor", "StageSeconds", "Workload", "check_gpus"]
-
-StageSeconds = Callable[[Shaped, Stage], float | None]
-"""GPU-seconds of a whole stage of a request at DoP 1, all steps of the DiT included; None where
-unknown."""
+__all__ = ["MixPart", "RatioPredictor", "Workload", "check_gpus"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,55 +145,6 @@ class Workload:
             speeds=speeds or {},
         )
 
-    @classmethod
-    def of_requests(
-        cls,
-        requests: Iterable[Shaped],
-        seconds: StageSeconds,
-        window_s: float,
-        *,
-        stage_bytes: Mapping[Stage, int] | None = None,
-        speeds: Mapping[str, float] | None = None,
-    ) -> Self | None:
-        """The workload that a recent trace shows.
-
-        Parameters
-        ----------
-        requests : iterable
-            Those that arrived within the last `window_s`.
-        seconds : callable
-            What each takes; requests with a stage it does not know count for the rate only.
-        window_s : float
-            Length of the trace, seconds, above 0.
-        stage_bytes, speeds : mapping, optional
-            As the attributes.
-
-        Returns
-        -------
-        Workload or None
-            None where the times of no request are known.
-        """
-        if not window_s > 0:
-            raise ConfigError("window_s", window_s, "seconds above 0")
-        shapes = Counter(map(_shape, requests))
-        priced = ((shape, count, _priced(shape, seconds)) for shape, count in shapes.items())
-        mix = [
-            MixPart(
-                share=count,
-                seconds=costs,
-                width=shape.width,
-                height=shape.height,
-                num_frames=shape.num_frames,
-                num_inference_steps=shape.num_inference_steps,
-            )
-            for shape, count, costs in priced
-            if costs is not None
-        ]
-        if not any(cost > 0 for part in mix for cost in part.seconds.values()):
-            return None
-        rate_hz = shapes.total() / window_s
-        return cls.of_mix(rate_hz, mix, stage_bytes=stage_bytes, speeds=speeds)
-
 
 class RatioPredictor(Protocol):
     """Says how many GPUs each stage should have; pure and deterministic."""
@@ -242,29 +187,3 @@ def check_gpus(workload: Workload, gpus: Mapping[str, int]) -> int:
     if total < len(workload.needed):
         raise ConfigError("gpus", total, f"{len(workload.needed)} or more, one for each stage")
     return total
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    model: str
-    width: int
-    height: int
-    num_frames: int
-    num_inference_steps: int
-
-
-def _shape(request: Shaped) -> _Shape:
-    return _Shape(
-        request.model,
-        request.width,
-        request.height,
-        request.num_frames,
-        request.num_inference_steps,
-    )
-
-
-def _priced(shape: _Shape, seconds: StageSeconds) -> dict[Stage, float] | None:
-    """What each stage takes; None unless all are known."""
-    costs = {stage: seconds(shape, stage) for stage in Stage}
-    known = {stage: cost for stage, cost in costs.items() if cost is not None}
-    return known if len(known) == len(costs) else None

@@ -80,9 +80,10 @@ def test_the_best_split_serves_as_much_as_any_within_the_tie(seen):
 
 def test_a_stretch_with_a_change_or_too_few_requests_teaches_nothing():
     recorder = Recorder(window_s=10.0, least=5)
-    assert recorder.look(0.0, SITUATION, SPLIT, 0, 0.0) is None
-    assert recorder.look(8.0, SITUATION, OTHER, 50, 60.0) is None, "another split"
-    assert recorder.look(12.0, SITUATION, OTHER, 60, 70.0) is None, "too short a time"
-    assert recorder.look(18.0, SITUATION, OTHER, 54, 70.0) is None, "too few"
-    example = recorder.look(28.0, SITUATION, OTHER, 64, 100.0)
+    assert recorder.look(0.0, SITUATION, SPLIT, 0, 3) is None
+    assert recorder.look(8.0, SITUATION, OTHER, 50, 3) is None, "another split"
+    assert recorder.look(12.0, SITUATION, OTHER, 60, 3) is None, "too short a time"
+    assert recorder.look(18.0, SITUATION, OTHER, 54, 3) is None, "too few"
+    assert recorder.look(23.0, SITUATION, OTHER, 60, 2) is None
+    example = recorder.look(28.0, SITUATION, OTHER, 64, 4)
     assert example == Example(SITUATION, ((OTHER, Outcome(1.0, 3.0)),))

@@ -10,36 +10,17 @@ from hypothesis import strategies as st
 
 from elastic_dit.errors import ConfigError
 from elastic_dit.predict.workload import MixPart, Workload, check_gpus
-from elastic_dit.request import GenerationRequest, Stage
+from elastic_dit.request import Stage
 
 
-def request(steps: int, width: int = 64) -> GenerationRequest:
-    return GenerationRequest.parse(
-        request_id=f"r{steps}", model="m", prompt="p", width=width, height=64, num_frames=1,
-        fps=8, num_inference_steps=steps, guidance_scale=1.0, seed=0,
-    )  # fmt: skip
-
-
-def seconds(shaped, stage):
-    if shaped.width != 64:
-        return None
-    return float(shaped.num_inference_steps) if stage is Stage.DIT else 1.0
-
-
-def test_a_trace_gives_rate_mix_and_means():
-    trace = [request(30)] * 3 + [request(2)] * 1 + [request(9, width=128)] * 4
-    workload = Workload.of_requests(trace, seconds, window_s=4.0)
-    assert workload is not None
-    assert workload.rate_hz == 2.0
-    assert {part.num_inference_steps: part.share for part in workload.mix} == {30: 3, 2: 1}
+def test_means_and_variation_are_those_of_the_mix():
+    parts = [MixPart(share=share, seconds={Stage.DIT: cost, Stage.ENCODER: 1.0})
+             for share, cost in ((3, 30.0), (1, 2.0))]  # fmt: skip
+    workload = Workload.of_mix(2.0, parts)
     assert workload.stage_seconds[Stage.DIT] == pytest.approx(23.0)
     assert workload.variation(Stage.DIT) == pytest.approx(math.sqrt(3 * 49 + 441) / 2 / 23)
     assert workload.variation(Stage.ENCODER) == 0.0
-
-
-def test_a_trace_of_unknown_times_gives_none():
-    assert Workload.of_requests([request(9, width=128)], seconds, window_s=4.0) is None
-    assert Workload.of_requests([], seconds, window_s=4.0) is None
+    assert workload.offered_gpus == pytest.approx(48.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=1, max_size=6))
@@ -71,8 +52,6 @@ def test_what_cannot_be_is_refused_by_name(field, fields):
 def test_a_mix_without_shares_is_refused():
     with pytest.raises(ConfigError, match="shares above 0"):
         Workload.of_mix(1.0, [])
-    with pytest.raises(ConfigError, match="above 0"):
-        Workload.of_requests([], seconds, window_s=0.0)
 
 
 def test_a_negative_number_of_gpus_is_refused():

@@ -7,7 +7,7 @@ import pytest
 from elastic_dit.config import ControlConfig
 from elastic_dit.control import Controller
 from elastic_dit.control.policies import Elastic
-from elastic_dit.control.policies.elastic import _AGEING
+from elastic_dit.control.policies.by_age import AGEING
 from elastic_dit.control.policies.sight import GPUS_IN_SIGHT, Sight
 from elastic_dit.cost import CostTimes, read_stage_latencies
 from elastic_dit.request import Stage
@@ -124,4 +124,4 @@ def test_the_bound_on_starvation_holds_where_not_all_groups_are_in_sight() -> No
     assert overtook
     step_s = CostTimes(read_stage_latencies()).seconds(large.request, Stage.DIT)
     assert step_s is not None
-    assert max(overtook) - 1.0 < _AGEING * large.request.num_inference_steps * step_s
+    assert max(overtook) - 1.0 < AGEING * large.request.num_inference_steps * step_s

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from elastic_dit._version import __version__
 from elastic_dit.control.optimum import (
@@ -78,7 +79,13 @@ class GridWorkload:
 
     def arrivals(self) -> Sequence[Arrival]:
         """See `Cell.arrivals`."""
-        return self.cell.arrivals(self.seed, self.count)
+        return _arrivals(self)
+
+
+@lru_cache(maxsize=16)
+def _arrivals(workload: GridWorkload) -> Sequence[Arrival]:
+    """Remembered: all policies get the same ones, one after the other."""
+    return workload.cell.arrivals(workload.seed, workload.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

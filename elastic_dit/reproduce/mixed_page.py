@@ -22,14 +22,22 @@ deadline; a load of 1.0 is what 8 GPUs can do at DoP 1.
 
 What differs from the listed runs, and what they leave open:
 
-* Our groups are aligned blocks of neighbours; the listed EDF and TetriServe policies form groups
-  of any free GPUs, the others have fixed lanes.
+* The groups of `elastic` are aligned blocks of neighbours. The listed EDF and TetriServe policies
+  form groups of any free GPUs, as do all of our re-implementations; the other listed ones have
+  fixed lanes.
+* The listed TetriServe holds GPUs back for a group until it is complete; ours starts on what is
+  free and widens at the next step.
 * Every class may be paused or resized at a step boundary, as the listed EDF, TetriServe and SRTF
   policies do, although the files mark S and M as not preemptible.
 * Latencies are those of completed requests; where a listed policy completes fewer, its latencies
   look better than they are.
 
 ![Deadlines met by workload](mixed-priority.png)
+"""
+
+_NEAR = """\
+How near each is: the distance of the attainments, mean and largest over the workloads, and our mean
+latency over theirs.
 """
 
 
@@ -46,6 +54,9 @@ def mixed_page(report: MixedReport) -> str:
         table(["workload", "policy", *_COLUMNS, "lead"], _duels(report)),
         f"\nOverloaded are {', '.join(name for name in OVERLOADED if name in report.lead)}.\n",
         "## Our re-implementations and what they re-implement\n",
+        _NEAR,
+        table(["policy", "listed as", "points apart", "at most", "where", "mean"], _near(report)),
+        "",
         table(["workload", "policy", *_COLUMNS], _twins(report)),
         "",
     ]
@@ -71,6 +82,12 @@ def _duels(report: MixedReport) -> Iterator[Sequence[str]]:
         lead = f"{100 * report.lead[workload]:+.1f} points"
         yield [workload, "elastic", *_figures(ours["elastic"]), lead]
         yield ["", f"{best} (listed)", *_figures(report.listed[workload][best]), ""]
+
+
+def _near(report: MixedReport) -> Iterator[Sequence[str]]:
+    for policy, near in report.nearness.items():
+        apart = (f"{100 * each:.1f}" for each in (near.attainment, near.attainment_max))
+        yield [policy, near.listed, *apart, near.max_workload, f"{near.mean_s:.2f}"]
 
 
 def _twins(report: MixedReport) -> Iterator[Sequence[str]]:

@@ -2,21 +2,21 @@
 
 Same requests, cost model, hand-over time and percentiles as the listed figures; any class may be
 paused or resized at a step boundary, as the listed EDF, TetriServe and SRTF policies do. What
-differs: our groups are aligned blocks, which theirs need not be.
+differs: the groups of `elastic` are aligned blocks, which theirs need not be.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from elastic_dit._version import __version__
 from elastic_dit.data import data_path
 from elastic_dit.reproduce.listed import best_listed, read_listed
 from elastic_dit.reproduce.runs import Figures, Simulation, simulate_all
-from elastic_dit.reproduce.schema import ClassFigures, MixedFigures, MixedReport
+from elastic_dit.reproduce.schema import ClassFigures, MixedFigures, MixedReport, Nearness
 from elastic_dit.simulate.readers import read_mixed_priority
 from elastic_dit.simulate.workload import Arrival
 
@@ -130,8 +130,34 @@ def reproduce_mixed_priority(
             - listed[workload][best[workload]].attainment
             for workload in ours
         },
+        nearness=_nearness(ours, listed),
         wall_seconds=time.perf_counter() - began,
     )
+
+
+def _nearness(
+    ours: Mapping[str, Mapping[str, MixedFigures]], listed: Mapping[str, Mapping[str, MixedFigures]]
+) -> dict[str, Nearness]:
+    """Of all twins that are in both, over the workloads."""
+    found: dict[str, Nearness] = {}
+    for policy, theirs in TWINS.items():
+        pairs = {
+            workload: (by_policy[policy], listed[workload][theirs])
+            for workload, by_policy in ours.items()
+            if policy in by_policy and theirs in listed[workload]
+        }
+        if not pairs:
+            continue
+        apart = {name: abs(a.attainment - b.attainment) for name, (a, b) in pairs.items()}
+        worst = max(apart, key=lambda name: apart[name])
+        found[policy] = Nearness(
+            listed=theirs,
+            attainment=statistics.fmean(apart.values()),
+            attainment_max=apart[worst],
+            max_workload=worst,
+            mean_s=statistics.geometric_mean(a.mean_s / b.mean_s for a, b in pairs.values()),
+        )
+    return found
 
 
 def _simulations(asked: MixedExperiment) -> list[Simulation]:

@@ -15,7 +15,7 @@ __all__ = ["run_all"]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_BATCHES_PER_PROCESS = 24
+_BATCHES_PER_PROCESS = 60
 """So many that the processes end together, so few that handing them over costs nothing."""
 _GC_THRESHOLD = 200_000
 """Objects between two collections in a worker process: a run keeps what it makes till its end."""

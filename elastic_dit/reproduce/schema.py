@@ -23,6 +23,7 @@ __all__ = [
     "GridReport",
     "MixedFigures",
     "MixedReport",
+    "Nearness",
     "PolicyFigures",
     "Ratio",
     "Ratios",
@@ -226,6 +227,21 @@ class MixedFigures(_Report):
     """720p, 81 frames."""
 
 
+class Nearness(_Report):
+    """How near one of our policies is to the listed one that it re-implements."""
+
+    listed: str
+    """Name of the listed policy."""
+    attainment: float
+    """Distance of the two attainments, mean over the workloads."""
+    attainment_max: float
+    """The largest."""
+    max_workload: str
+    """Where that is, `profile@load`."""
+    mean_s: float
+    """Our mean latency over theirs, geometric mean over the workloads."""
+
+
 class MixedReport(_Report):
     """All of what `elastic-dit reproduce mixed-priority --json FILE` writes."""
 
@@ -245,6 +261,8 @@ class MixedReport(_Report):
     """The listed policy of the highest attainment, by `profile@load`."""
     lead: dict[str, float]
     """Attainment of `elastic` less that of the best listed policy, by `profile@load`."""
+    nearness: dict[str, Nearness]
+    """Of those of our policies that re-implement a listed one, by name."""
     wall_seconds: float
     """Time the simulations took."""
 
@@ -276,6 +294,7 @@ _MODELS: tuple[type[_Report], ...] = (
     MixedReport,
     MixedFigures,
     ClassFigures,
+    Nearness,
 )
 
 

@@ -38,6 +38,16 @@ def test_classes_add_up(report: MixedReport) -> None:
         assert met / 79 == pytest.approx(figures.attainment)
 
 
+def test_nearness_is_that_of_the_figures(report: MixedReport) -> None:
+    assert set(report.nearness) == {"edf"}
+    near = report.nearness["edf"]
+    ours, theirs = report.mixed_priority[WORKLOAD]["edf"], report.listed[WORKLOAD][near.listed]
+    assert near.listed == "edf_best_fit"
+    assert near.attainment == near.attainment_max == abs(ours.attainment - theirs.attainment)
+    assert near.max_workload == WORKLOAD
+    assert near.mean_s == pytest.approx(ours.mean_s / theirs.mean_s)
+
+
 def test_listed_figures_are_those_of_the_source() -> None:
     listed = read_listed((0, 1, 2))
     assert len(listed) == 8
@@ -62,5 +72,6 @@ def test_page_and_picture(report: MixedReport) -> None:
     page = mixed_page(report)
     assert f"{100 * report.lead[WORKLOAD]:+.1f} points" in page
     assert "edf_best_fit (listed)" in page
+    assert f"| {WORKLOAD} | {report.nearness['edf'].mean_s:.2f} |" in page
     assert len(draw_mixed(report)) < 200_000
     assert MixedReport.model_validate_json(report.model_dump_json()) == report

@@ -73,8 +73,10 @@ def test_immutable() -> None:
 
 def test_callers_array_stays_writable() -> None:
     frames = np.zeros((9, 64, 64, 3), np.uint8)
-    make_result(frames, request())
+    result = make_result(frames, request())
     frames[0] = 1
+    assert frames.flags.writeable
+    assert not result.frames.flags.writeable
 
 
 def test_with_records() -> None:

@@ -42,6 +42,8 @@ async def test_a_value_is_freed_with_its_last_future(c, s, a, b):
     put(a, "r1", "frames")
     futures.deliver(s, "r1", a.address, 6)
     await future
+    assert "r1" in s.tasks
+    assert "r1" in a.data
     future.release()
     await eventually(lambda: "r1" not in s.tasks and "r1" not in a.data)
 
@@ -106,6 +108,7 @@ async def test_nothing_is_delivered_to_nobody_or_from_nowhere(c, s, a, b):
 @in_cluster
 async def test_an_unwanted_value_is_freed_on_its_worker(c, s, a, b):
     put(a, "r1", "frames")
+    assert "r1" in a.data
     futures.discard(s, "r1", a.address)
     await eventually(lambda: "r1" not in a.data)
 

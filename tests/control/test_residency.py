@@ -147,7 +147,7 @@ def test_with_nobody_to_load_it_the_grace_runs_out() -> None:
     bench.plan(1, {0: (E, T)})
     bench.submit("a")
     bench.load_failed(0, E)
-    only(bench.do(events.Tick(), after=6.0), events.Fail)
+    assert only(bench.do(events.Tick(), after=6.0), events.Fail).request_id == "a"
 
 
 def test_a_retired_machine_is_drained_and_given_back_once() -> None:

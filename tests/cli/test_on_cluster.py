@@ -20,6 +20,8 @@ from tests.cli.running import Ran, run
 
 pytestmark = pytest.mark.cluster
 
+PICTURE = str(next((Path(__file__).parents[2] / "docs" / "images").glob("*.png")))
+
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
@@ -77,6 +79,9 @@ def test_json_on_standard_output_is_alone_there(generate, tmp_path: Path) -> Non
         (("--output", "{tmp}/a.mp4", "--frames", "1"), "for this image"),
         (("--output", "{tmp}/none/a.mp4"), "No such file or directory"),
         (("--json", "{tmp}/none/a.json"), "No such file or directory"),
+        (("--image", "{tmp}/none.png"), "must be a readable file (No such file"),
+        (("--image", __file__), "must be a PNG, JPEG or WEBP file"),
+        (("--image", PICTURE), "must be left out: fake takes no picture"),
     ],
 )
 def test_refusals_are_one_line(

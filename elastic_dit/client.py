@@ -22,12 +22,15 @@ from elastic_dit.cluster.submission import portable
 from elastic_dit.config import Config
 from elastic_dit.errors import ClusterError, ConfigError, SchedulerUnreachable
 from elastic_dit.future import GenerationFuture
+from elastic_dit.input_image import InputImage
+from elastic_dit.jobs import Jobs
+from elastic_dit.metrics.tally import Readings
 from elastic_dit.request import GenerationRequest, new_request_id
 
 __all__ = ["Client"]
 
 
-class Client:
+class Client(Jobs):
     """A connection to a cluster that generates.
 
     Parameters
@@ -164,6 +167,8 @@ class Client:
         priority: int | None = None,
         deadline_s: float | None = None,
         request_id: str | None = None,
+        image: Any = None,
+        owner: str | None = None,
     ) -> Any:
         """Ask for one video or image.
 
@@ -181,6 +186,12 @@ class Client:
             For dispatch policies that honour them.
         request_id : str, optional
             Makes the submission idempotent: the same id and body share one job.
+        image : PIL.Image.Image, path-like, str or bytes, optional
+            Picture to start from, for models that need one: pixels, a PNG, JPEG or WebP file
+            here, or the content of one. It is scaled and cut to the video's size, which follows
+            its proportions where neither width nor height is given.
+        owner : str, optional
+            On whose behalf, for limits per client and for `requests`; this connection by default.
 
         Returns
         -------
@@ -195,14 +206,14 @@ class Client:
         RequestConflict
             Where the id is taken by another body.
         AdmissionRefused
-            Where too many requests wait.
+            Where too much waits already, with the time after which to try again.
         NotReady
             Where no engine joins within ``config.client.ready_timeout_s``.
         """
         options = {
             name: value for name, value in locals().items() if name != "self" and value is not None
         }
-        return self._sync(self._submit_one(options))
+        return self._sync(self._submit_one(_with_picture(options)))
 
     def map(self, prompts: Iterable[str], **options: Any) -> Any:
         """Ask for one video or image per prompt, with the same options for each.
@@ -227,6 +238,7 @@ class Client:
             raise TypeError("map() takes no request_id: it would be the same for every prompt")
         if isinstance(prompts, str):
             raise TypeError("map() takes a list of prompts; submit() takes one")
+        options = _with_picture(options)
         return self._sync(self._submit([{**options, "prompt": prompt} for prompt in prompts]))
 
     def gather(self, futures: Iterable[GenerationFuture]) -> Any:
@@ -346,6 +358,12 @@ def _listener_of(dask: distributed.Client) -> Listener:
     """One per Dask client: a topic has a single handler there."""
     if dask not in _listeners:
         _listeners[dask] = Listener(dask)
+def _with_picture(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with their picture read and checked, where there is one: here, not on the loop."""
+    image = options.get("image")
+    return options if image is None else {**options, "image": InputImage.of(image)}
+
+
     return _listeners[dask]
 
 

@@ -24,10 +24,13 @@ from pydantic_core import PydanticCustomError
 from elastic_dit.errors import ConfigError
 
 __all__ = [
+    "AdmissionConfig",
     "ClientConfig",
     "Config",
     "ControlConfig",
     "EngineConfig",
+    "HttpConfig",
+    "JournalConfig",
     "ModelConfig",
     "PlacementConfig",
     "StageRatio",
@@ -166,6 +169,42 @@ class ControlConfig(_Section):
     """Latest decisions that stay for the dashboard."""
     window_s: Seconds = 30.0
     """Latest seconds whose utilisation and delays placement policies go by."""
+class AdmissionConfig(_Section):
+    """Which requests are let in, beyond what their models can make.
+
+    What none of these names is bounded by `ControlConfig.max_waiting` and the model's card alone.
+    """
+
+    max_pixels: Count | None = None
+    """Largest width x height of any request, pixels."""
+    max_frames: Count | None = None
+    """Most frames of any request."""
+    max_steps: Count | None = None
+    """Most denoising steps of any request."""
+    max_prompt_characters: Count = 20_000
+    """Longest prompt or negative prompt; looked at before a tokenizer sees it."""
+    max_per_client: Count | None = None
+    """Requests that one client, or one `owner` it names, may have in the cluster at once."""
+    max_queued_gpu_seconds: Seconds | None = None
+    """Predicted work in the cluster, GPU-seconds, beyond which requests are refused with a
+    retry-after. An idle cluster takes any request."""
+    check_deadlines: bool = True
+    """Refuse a request whose deadline is shorter than it takes when nothing else runs."""
+
+
+class JournalConfig(_Section):
+    """What makes requests and results outlive the cluster."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """SQLite file of accepted requests, on a disk of the Dask scheduler's machine; without one,
+    requests end with the cluster, and with the clients that wait for them."""
+    results: Annotated[str, Field(min_length=1)] | None = None
+    """Folder or fsspec URL of finished results, the same for the scheduler and every worker; a
+    folder beside the journal by default."""
+    ttl_s: Seconds = 86_400.0
+    """How long requests that have ended, and their results, are kept."""
+
+
     arrivals_kept: Count = 256
     """Latest arrivals that placement policies see."""
 
@@ -231,6 +270,8 @@ class Config(_Section):
                 allowed = "a known setting"
             raise ConfigError(field, first["input"], allowed) from None
 
+    admission: AdmissionConfig = AdmissionConfig()
+    journal: JournalConfig = JournalConfig()
     @classmethod
     def load(cls, path: str | Path | None) -> Self:
         """Read a YAML file; None gives the defaults.

@@ -5,9 +5,13 @@
     ElasticDitError
     ├── ConfigError                 a setting is wrong                  (also ValueError)
     ├── InvalidRequest              a request asks for what cannot be   (also ValueError)
-    │   └── UnknownModel            no engine serves the named model
+    │   ├── UnknownModel            no engine serves the named model
+    │   └── DeadlineInfeasible      a deadline that cannot be met, however free the GPUs
     ├── RequestConflict             one request id, two different bodies
+    ├── UnknownRequest              no request of that id is known, or no longer
+    ├── ResultGone                  a request's result is not kept (any more)
     ├── AdmissionRefused            the queue is full; try again later
+    ├── JournalError                accepted requests cannot be written down or read
     ├── GenerationFailed            an accepted request ended without a result
     ├── GenerationCancelled         an accepted request was cancelled   (also CancelledError)
     ├── ModelLoadError              a stage of a model could not be loaded
@@ -20,6 +24,7 @@
     ├── ClusterError                the Dask side is not there or not as expected
     │   ├── SchedulerUnreachable    nothing answers at the given address
     │   └── NotReady                no engine became ready in time
+    ├── RibError                    the database of a profile does not do as it should
     └── SaveError                   a result could not be written       (also OSError)
 
 Errors cross process borders, so each pickles by its constructor's arguments.
@@ -36,19 +41,24 @@ __all__ = [
     "ArtifactGone",
     "ClusterError",
     "ConfigError",
+    "DeadlineInfeasible",
     "DigestMismatch",
     "ElasticDitError",
     "GenerationCancelled",
     "GenerationFailed",
     "GroupBroken",
     "InvalidRequest",
+    "JournalError",
     "ModelLoadError",
     "NotReady",
     "RequestConflict",
+    "ResultGone",
+    "RibError",
     "SaveError",
     "SchedulerUnreachable",
     "TransferError",
     "UnknownModel",
+    "UnknownRequest",
     "UnsupportedModel",
     "UnsupportedParallelism",
 ]
@@ -104,6 +114,10 @@ class UnknownModel(InvalidRequest):
     """The request names a model that no engine serves."""
 
 
+class DeadlineInfeasible(InvalidRequest):
+    """The request takes longer than its deadline even on a cluster with nothing else to do."""
+
+
 class RequestConflict(ElasticDitError):
     """A request id was used before with another body."""
 
@@ -115,6 +129,41 @@ class RequestConflict(ElasticDitError):
     def __str__(self) -> str:
         fields = ", ".join(self.differing)
         return f"request_id = {self.request_id!r} is taken by a request that differs in {fields}"
+
+
+class UnknownRequest(ElasticDitError, LookupError):
+    """No request of that id is known: never submitted, or over for longer than is remembered."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(request_id)
+        self.request_id = request_id
+
+    def __str__(self) -> str:
+        return f"no request {self.request_id!r} is known, or no longer"
+
+
+class ResultGone(ElasticDitError):
+    """A request completed, but its result is not kept (any more)."""
+
+    def __init__(self, request_id: str, cause: str) -> None:
+        super().__init__(request_id, cause)
+        self.request_id = request_id
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"the result of request {self.request_id} is gone: {self.cause}"
+
+
+class JournalError(ElasticDitError):
+    """The journal of accepted requests cannot be written or read; nothing is accepted without."""
+
+    def __init__(self, path: str, cause: str) -> None:
+        super().__init__(path, cause)
+        self.path = path
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"journal {self.path}: {self.cause}"
 
 
 class AdmissionRefused(ElasticDitError):
@@ -242,6 +291,25 @@ class SchedulerUnreachable(ClusterError):
 
 class NotReady(ClusterError):
     """No engine became ready to serve within the time allowed."""
+
+
+class RibError(ElasticDitError):
+    """The database of a profile does not answer, or does not hold what it should.
+
+    Parameters
+    ----------
+    name : str
+        Its URL without the password.
+    cause : str
+    """
+
+    def __init__(self, name: str, cause: str) -> None:
+        super().__init__(name, cause)
+        self.name = name
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"profile {self.name}: {self.cause}"
 
 
 class SaveError(ElasticDitError, OSError):

@@ -11,7 +11,11 @@ EXAMPLES = [
     errors.ConfigError("control.tick_s", 0, "greater than 0"),
     errors.InvalidRequest("width", 33, "a multiple of 16"),
     errors.UnknownModel("model", "sdxl", "one of shapes"),
+    errors.DeadlineInfeasible("deadline_s", 1.0, "at least 3.5"),
     errors.RequestConflict("r1", ["prompt", "seed"]),
+    errors.UnknownRequest("r1"),
+    errors.ResultGone("r1", "its time to live is over"),
+    errors.JournalError("journal.sqlite", "disk full"),
     errors.AdmissionRefused("10000 requests wait", 12.0),
     errors.GenerationFailed("r1", "dit", "RuntimeError", "boom", 3),
     errors.GenerationCancelled("r1"),
@@ -23,6 +27,7 @@ EXAMPLES = [
     errors.DigestMismatch("r1/dit"),
     errors.SchedulerUnreachable("tcp://127.0.0.1:1"),
     errors.NotReady("no engine after 120 s"),
+    errors.RibError("sqlite:///rib.sqlite", "database is locked"),
     errors.SaveError("out.mp4", "No space left on device"),
 ]
 

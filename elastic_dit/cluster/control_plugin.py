@@ -17,6 +17,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
 from elastic_dit.cluster import futures
+from elastic_dit.cluster.archive import Archive
 from elastic_dit.cluster.custody import Custody, lost_keys
 from elastic_dit.cluster.desk import RequestDesk
 from elastic_dit.cluster.directory import Hello, Member
@@ -57,6 +58,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
     planning: Planning
     custody: Custody
 
+    archive: Archive
     def __init__(
         self,
         config: Config,
@@ -79,6 +81,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.planning = Planning(self.reactor)
         self.custody = Custody(self.reactor)
         self._store = StoreHost(get_address_host(scheduler.address), self._meet_at)
+        self.archive = Archive(self.reactor)
         self._open_store()
         scheduler.handlers.update(
             elastic_dit_submit=self.desk.submit,
@@ -91,6 +94,9 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
             elastic_dit_publish_plan=self.planning.publish,
             elastic_dit_lease=self.planning.lease,
         )
+            elastic_dit_join=self.desk.join,
+            elastic_dit_requests=self.archive.requests,
+            elastic_dit_status_of=self.archive.status_of,
         scheduler.stream_handlers.update(
             {HELLO_OP: self.hello, EVENT_OP: self.event, FENCE_OP: self.desk.fences.passed}
         )
@@ -108,10 +114,24 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def status(self) -> dict[str, Any]:
         """Requests, queues and GPUs as plain data.
 
+        self.reactor.rib.open()
+        self.reactor.open_journal()
+
+    async def before_close(self) -> None:
+        """The cluster goes down: see `suspend`."""
+        self.suspend()
+
+    def suspend(self) -> None:
+        """Say that the cluster goes down: with a journal, what ends from now on runs again."""
+        if self.reactor.keeper is not None:
+            self.reactor.keeper.suspend()
         Returns
         -------
         dict
             See `elastic_dit.cluster.status.status_of`.
+        await self.reactor.rib.close()
+        if self.reactor.keeper is not None:
+            await self.reactor.keeper.close()
         """
         return status_of(self.reactor)
 
@@ -138,6 +158,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         return {"adopted": True}
 
     # -- streams: an exception here would end the worker's connection
+            await self._journal_ready()
     def hello(self, worker: str, engine: Mapping[str, Any]) -> None:
         """An engine introduces itself, once more if it was not answered yet."""
         try:
@@ -145,10 +166,18 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         except ElasticDitError as error:
             logger.warning("Worker %s: %s", worker, error)
             return
+        self.reactor.rib.open()
+        self.reactor.open_journal()
         directory = self.reactor.directory
         member = directory.at(worker)
+        await self._journal_ready()
         is_known = member is not None and member.hello.instance == hello.instance
         if member is None or not is_known:
+    async def _journal_ready(self) -> None:
+        """Whoever brings settings hears at once of a journal that cannot be opened."""
+        if self.reactor.keeper is not None:
+            await self.reactor.keeper.ready()
+
             for former in (member, directory.named(hello.name)):
                 self._lose(former, "another process took its place")
             member = directory.join(hello, worker)

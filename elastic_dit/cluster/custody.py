@@ -8,7 +8,7 @@ from typing import Any
 
 from elastic_dit.cluster import futures
 from elastic_dit.cluster.reactor import Reactor
-from elastic_dit.events import CancelRequested, ResultLost
+from elastic_dit.events import CancelRequested
 from elastic_dit.state import Phase
 
 __all__ = ["Custody", "lost_keys"]
@@ -36,7 +36,7 @@ class Custody:
 
     def forgotten(self, key: Any) -> None:
         """Dask dropped a key: cancelled, released, or its client gone."""
-        if self._reactor.controller.table.get(key) is not None:
+        if self._is_ours(key):
             self._soon()
             self._forgotten.append(key)
 
@@ -44,9 +44,14 @@ class Custody:
         """The only copies of some keys' values went with a worker; clients still wait."""
         for key in keys:
             record = self._reactor.controller.table.get(key)
-            if record is not None and record.phase is Phase.COMPLETED:
+            if self._is_ours(key) and (record is None or record.phase is Phase.COMPLETED):
                 self._soon()
                 self._lost.append((key, futures.wanted_by(self._reactor.scheduler, key)))
+
+    def _is_ours(self, key: Any) -> bool:
+        keeper = self._reactor.keeper
+        is_known = self._reactor.controller.table.get(key) is not None
+        return is_known or (keeper is not None and keeper.owns(key))
 
     def _soon(self) -> None:
         if not self._forgotten and not self._lost:
@@ -56,15 +61,18 @@ class Custody:
         forgotten, self._forgotten = self._forgotten, []
         lost, self._lost = self._lost, []
         scheduler, live = self._reactor.scheduler, self._reactor.controller.table.live
+        keeper = self._reactor.keeper
         # The last accepted first: what waits goes before what runs, so that nothing is started
         # only to be cancelled next.
         for key in reversed(forgotten):
             futures.forget_name(scheduler, key)
+            if keeper is not None:
+                keeper.forget_key(key)
             if key in live and not futures.is_expected(scheduler, key):
                 self._reactor.observe(CancelRequested(request_id=key, reason=_ABANDONED))
         for key, clients in lost:
             if futures.revive(scheduler, key, clients):
-                self._reactor.observe(ResultLost(request_id=key))
+                self._reactor.result_lost(key)
 
 
 def lost_keys(message: object) -> Iterable[Any]:

@@ -7,20 +7,35 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from elastic_dit.cluster import futures
+from elastic_dit.cluster.archive import report_of
 from elastic_dit.cluster.fences import Fences
 from elastic_dit.cluster.intake import Intake
 from elastic_dit.cluster.reactor import Reactor
 from elastic_dit.cluster.refusals import refusals_as_data
-from elastic_dit.cluster.reports import topic_of, write_report
-from elastic_dit.control.requests import RequestRecord
-from elastic_dit.errors import ClusterError, ElasticDitError, InvalidRequest, NotReady
-from elastic_dit.events import CancelRequested, RequestAccepted
+from elastic_dit.cluster.registrar import Registrar, Taken
+from elastic_dit.cluster.reports import write_report
+from elastic_dit.control.admission import UNKNOWN_RATE_RETRY_S
+from elastic_dit.errors import (
+    AdmissionRefused,
+    ClusterError,
+    ElasticDitError,
+    InvalidRequest,
+    NotReady,
+)
+from elastic_dit.events import CancelRequested
 from elastic_dit.request import GenerationRequest
 
 __all__ = ["RequestDesk"]
 
 _ASK_TIMEOUT_S = 10.0
 """Longest wait for one engine's answer about a request; then another one is asked."""
+_FENCE_TIMEOUT_S = 10.0
+"""Longest wait for what a client sent before, over a connection of its own."""
+_MOST_CHECKING = 1_000
+"""Submissions that may be checked at once, or wait for the first engine."""
+_LONGEST_OWNER = 128
+OWNER = "owner"
+"""Name of the one option that is no field of a request."""
 
 
 class RequestDesk:
@@ -39,6 +54,7 @@ class RequestDesk:
         self._reactor = reactor
         self.fences = Fences()
         self._intake = Intake(reactor.cards, self._count_tokens)
+        self._registrar = Registrar(reactor)
 
     def __repr__(self) -> str:
         return f"<RequestDesk {self._intake}>"
@@ -57,7 +73,8 @@ class RequestDesk:
         Parameters
         ----------
         submissions : sequence of mapping
-            Fields of `GenerationRequest`, ``request_id`` and ``prompt`` at least.
+            Fields of `GenerationRequest`, ``request_id`` and ``prompt`` at least, and perhaps
+            the ``owner``.
         client : str
             Id of the Dask client that will hold the futures.
         ready_timeout_s : float
@@ -76,7 +93,7 @@ class RequestDesk:
             async with asyncio.timeout(answer_timeout_s):
                 if fence is not None:
                     await self.fences.wait(client, fence)
-                requests = await self._check(submissions, ready_timeout_s)
+                requests = await self._check(submissions, ready_timeout_s, client)
                 dops = await asyncio.gather(*map(self._allowed_dops, requests))
         except TimeoutError:
             raise NotReady(
@@ -84,15 +101,43 @@ class RequestDesk:
             ) from None
         if client not in self._reactor.scheduler.clients:
             raise ClusterError(f"client {client} left while its request was checked")
-        taken: list[GenerationRequest] = []
+        entries = await self._registrar.look_up(request.request_id for request in requests)
+        taken: list[Taken] = []
         try:
             for options, request, allowed in zip(submissions, requests, dops, strict=True):
-                taken.append(self._take(options, request, allowed, client))
-        except ElasticDitError:
-            for request in taken:
-                await self.cancel(request.request_id, client, "its batch was refused")
+                key = request.request_id
+                wanted = Taken(request=request, dops=allowed, owner=_owner(options, client))
+                is_seeded, entry = options.get("seed") is not None, entries.get(key)
+                taken.append(self._registrar.take(wanted, client, is_seeded=is_seeded, entry=entry))
+            await self._registrar.write_down(taken)
+        except ElasticDitError as error:
+            for one in taken:
+                if one.is_new:
+                    self._stop(one.request.request_id, client, f"refused: {error}")
             raise
-        return {"accepted": [self._receipt(request) for request in taken]}
+        return {"accepted": [self._registrar.receipt(one.request, one.past) for one in taken]}
+
+    @refusals_as_data
+    async def join(self, request_id: str, client: str, fence: str | None = None) -> dict[str, Any]:
+        """Make a client wait for a request that is known already.
+
+        Parameters
+        ----------
+        request_id, client, fence
+            As for `submit`.
+
+        Returns
+        -------
+        dict
+            Its whole ``request`` and how it stands, ``report``.
+        """
+        if fence is not None:
+            try:
+                async with asyncio.timeout(_FENCE_TIMEOUT_S):
+                    await self.fences.wait(client, fence)
+            except TimeoutError:
+                raise ClusterError(f"client {client} is silent") from None
+        return await self._registrar.join(request_id, client)
 
     @refusals_as_data
     async def cancel(self, request_id: str, client: str | None, reason: str) -> dict[str, Any]:
@@ -103,20 +148,20 @@ class RequestDesk:
         dict
             ``cancelled``: False where the request had ended, or was not known.
         """
-        if request_id not in self._reactor.controller.table.live:
-            return {"cancelled": False}
-        scheduler = self._reactor.scheduler
-        if client is not None:
-            # It knows; a notice could hit its next submission of the same id.
-            futures.let_go(scheduler, request_id, client)
-        if client is None or not futures.wanted_by(scheduler, request_id):
-            self._reactor.observe(CancelRequested(request_id=request_id, reason=reason))
-        return {"cancelled": True}
+        is_live = request_id in self._reactor.controller.table.live
+        if is_live:
+            self._stop(request_id, client, reason)
+        if self._reactor.keeper is not None:
+            await self._reactor.keeper.settled(request_id)
+        return {"cancelled": is_live}
 
     @refusals_as_data
     async def outcome(self, request_id: str) -> dict[str, Any]:
         """How a request stands or ended (see `reports`); empty if it is not known."""
         report = self._reactor.report(request_id)
+        if report is None:
+            entry = (await self._registrar.look_up([request_id])).get(request_id)
+            report = None if entry is None else report_of(entry)
         return {} if report is None else write_report(report)
 
     @refusals_as_data
@@ -124,13 +169,38 @@ class RequestDesk:
         """``models``: cards of the models served, the default first."""
         return {"models": [card.model_dump(mode="json") for card in self._reactor.cards.cards]}
 
+    async def examine(
+        self, options: Mapping[str, Any], ready_timeout_s: float
+    ) -> tuple[GenerationRequest, tuple[int, ...]]:
+        """The request that a submission would be, and degrees at which it could run.
+
+        Raises
+        ------
+        ElasticDitError
+            As `submit` refuses.
+        """
+        [request] = await self._check([options], ready_timeout_s, "")
+        return request, await self._allowed_dops(request)
+
     async def _check(
-        self, submissions: Sequence[Mapping[str, Any]], ready_timeout_s: float
+        self, submissions: Sequence[Mapping[str, Any]], ready_timeout_s: float, client: str
     ) -> list[GenerationRequest]:
         """What they ask for, or the first error."""
+        if self._reactor.checking >= _MOST_CHECKING:
+            reason = f"{self._reactor.checking} submissions are being checked already"
+            raise AdmissionRefused(reason, UNKNOWN_RATE_RETRY_S)
         self._reactor.checking += 1
         try:
-            checks = (self._intake.read(options, ready_timeout_s) for options in submissions)
+            ids = [str(options.get("request_id")) for options in submissions]
+            entries = await self._registrar.look_up(ids)
+            checks = (
+                self._intake.read(
+                    {name: value for name, value in options.items() if name != OWNER},
+                    ready_timeout_s,
+                    self._registrar.gate(_owner(options, client), entries),
+                )
+                for options in submissions
+            )
             outcomes = await asyncio.gather(*checks, return_exceptions=True)
         finally:
             self._reactor.checking -= 1
@@ -139,45 +209,14 @@ class RequestDesk:
                 raise outcome
         return [outcome for outcome in outcomes if isinstance(outcome, GenerationRequest)]
 
-    def _take(
-        self,
-        options: Mapping[str, Any],
-        request: GenerationRequest,
-        dops: tuple[int, ...],
-        client: str,
-    ) -> GenerationRequest:
-        """Let one request in, or join the client to the one that is here."""
-        controller, scheduler = self._reactor.controller, self._reactor.scheduler
-        key = request.request_id
-        known = controller.table.get(key)
-        if known is None and futures.is_expected(scheduler, key):
-            raise InvalidRequest("request_id", key, "not the name of a Dask task")
-        if known is not None and options.get("seed") is None:
-            # What was drawn for the first submission holds for its repetition.
-            request = request.model_copy(update={"seed": known.request.seed})
-        if self._is_spent(known):
-            controller.forget(key)
-        is_new = controller.admit(request, self._reactor.clock())
-        futures.expect(scheduler, key, client)
-        scheduler.subscribe_topic(topic_of(client), client)
-        if is_new:
-            self._reactor.observe(RequestAccepted(request=request, dops=dops))
-        return request
-
-    def _is_spent(self, known: RequestRecord | None) -> bool:
-        """Whether a request ended and nobody holds its result any more: then it runs again."""
-        return (
-            known is not None
-            and known.phase.is_terminal
-            and not futures.is_expected(self._reactor.scheduler, known.request_id)
-        )
-
-    def _receipt(self, request: GenerationRequest) -> dict[str, Any]:
-        report = self._reactor.report(request.request_id)
-        return {
-            "request": request.model_dump(mode="json"),
-            "report": {} if report is None else write_report(report),
-        }
+    def _stop(self, request_id: str, client: str | None, reason: str) -> None:
+        """Stop a live request for one client, or for all."""
+        scheduler = self._reactor.scheduler
+        if client is not None:
+            # It knows; a notice could hit its next submission of the same id.
+            futures.let_go(scheduler, request_id, client)
+        if client is None or not futures.wanted_by(scheduler, request_id):
+            self._reactor.observe(CancelRequested(request_id=request_id, reason=reason))
 
     async def _count_tokens(self, model: str, text: str) -> int:
         """Ask one engine after the other, and those that are yet to come."""
@@ -192,7 +231,7 @@ class RequestDesk:
         answer = await self._ask(
             request.model,
             lambda engine: engine.elastic_dit_allowed_dops(
-                request=request.model_dump(mode="json"),
+                request=request.without_image_data().model_dump(mode="json"),
                 limit=self._reactor.config.control.slots_per_node,
             ),
         )
@@ -217,3 +256,13 @@ class RequestDesk:
             if isinstance(answer, int | list | tuple):
                 return answer
         return None
+
+
+def _owner(options: Mapping[str, Any], client: str) -> str:
+    """On whose behalf a submission comes."""
+    owner = options.get(OWNER)
+    if owner is None:
+        return client
+    if not isinstance(owner, str) or not 0 < len(owner) <= _LONGEST_OWNER:
+        raise InvalidRequest(OWNER, owner, f"a text of 1 to {_LONGEST_OWNER} characters")
+    return owner

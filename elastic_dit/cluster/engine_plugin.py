@@ -24,6 +24,7 @@ from elastic_dit.cluster.messages import (
     encode,
 )
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks
+from elastic_dit.cluster.result_files import KEEP_OP, RESTORE_OP, ResultFiles
 from elastic_dit.cluster.serialization import register_serializers
 from elastic_dit.config import Config
 from elastic_dit.engine.protocol import Engine
@@ -105,6 +106,9 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         worker.handlers["elastic_dit_count_tokens"] = self.count_tokens
         worker.handlers["elastic_dit_allowed_dops"] = self.allowed_dops
         worker.handlers["elastic_dit_inspect"] = self.inspect
+        files = ResultFiles(worker)
+        worker.handlers[KEEP_OP] = files.keep
+        worker.handlers[RESTORE_OP] = files.restore
         await self.runner.open()
         self._greeting = asyncio.create_task(self._greet())
 
@@ -120,6 +124,8 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
             worker.stream_handlers[operation] = _ignore
         for operation in ("fetch", "count_tokens", "allowed_dops", "inspect"):
             worker.handlers.pop(f"elastic_dit_{operation}", None)
+        for operation in (KEEP_OP, RESTORE_OP):
+            worker.handlers.pop(operation, None)
         await self.runner.close()
 
     # ---------------------------------------------------------------------------- answers

@@ -9,6 +9,9 @@ which its documentation does not promise: ``new_task``, ``client_desires_keys``,
 the ``released -> erred`` transition, task prefixes and the broker's topics. Each has a test of
 its own in ``tests/cluster/test_futures.py``, to be run against new releases of distributed.
 
+With a journal a live request belongs to the cluster: it `hold`s the key in the name of a client
+that is not connected, as Dask does for ``fire_and_forget``, so it outlives those that are.
+
 A key must have no Dask dependents while it is pending: the scheduler would try to run it.
 """
 
@@ -28,12 +31,18 @@ __all__ = [
     "fail",
     "forget_name",
     "forget_topic",
+    "hold",
     "is_expected",
     "let_go",
+    "release",
     "revive",
     "wanted_by",
     "withdraw",
 ]
+
+
+_HOLDER = "elastic-dit-journal"
+"""The client in whose name keys are held."""
 
 
 def is_expected(scheduler: Any, key: str) -> bool:
@@ -42,9 +51,8 @@ def is_expected(scheduler: Any, key: str) -> bool:
 
 
 def wanted_by(scheduler: Any, key: str) -> tuple[str, ...]:
-    """Ids of the clients that hold a future of `key`."""
-    task = scheduler.tasks.get(key)
-    return () if task is None else tuple(client.client_key for client in task.who_wants or ())
+    """Ids of the connected clients that hold a future of `key`."""
+    return tuple(client for client in _wanted_by(scheduler, key) if client != _HOLDER)
 
 
 def expect(scheduler: Any, key: str, client: str) -> None:
@@ -52,6 +60,16 @@ def expect(scheduler: Any, key: str, client: str) -> None:
     if key not in scheduler.tasks:
         scheduler.new_task(key, None, "released")
     scheduler.client_desires_keys([key], client)
+
+
+def hold(scheduler: Any, key: str) -> None:
+    """Keep `key`, whether clients want it or not, until its `release`."""
+    expect(scheduler, key, _HOLDER)
+
+
+def release(scheduler: Any, key: str) -> None:
+    """End a `hold`; the key is forgotten unless a client wants it."""
+    let_go(scheduler, key, _HOLDER)
 
 
 def deliver(scheduler: Any, key: str, address: str, nbytes: int) -> bool:
@@ -89,13 +107,13 @@ def withdraw(scheduler: Any, key: str, reason: str) -> None:
         return
     cancelled = {"op": "cancelled-keys", "keys": [key], "reason": reason, "msg": None}
     scheduler.report(cancelled, ts=task)
-    for client in wanted_by(scheduler, key):
+    for client in _wanted_by(scheduler, key):
         let_go(scheduler, key, client)
 
 
 def let_go(scheduler: Any, key: str, client: str) -> None:
     """Drop one client's wish; the key is forgotten with the last one."""
-    if client in wanted_by(scheduler, key):
+    if client in _wanted_by(scheduler, key):
         scheduler.client_releases_keys([key], client, _stimulus("released"))
 
 
@@ -133,6 +151,11 @@ def forget_topic(scheduler: Any, topic: str, client: str) -> None:
     """Free the event topic of a client that has left; Dask would keep it for good."""
     scheduler.unsubscribe_topic(topic, client)
     scheduler._broker._topics.pop(topic, None)
+
+
+def _wanted_by(scheduler: Any, key: str) -> tuple[str, ...]:
+    task = scheduler.tasks.get(key)
+    return () if task is None else tuple(client.client_key for client in task.who_wants or ())
 
 
 def _stimulus(what: str) -> str:

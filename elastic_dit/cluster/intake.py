@@ -11,10 +11,13 @@ from elastic_dit.cluster.cards import CardBoard
 from elastic_dit.input_image import InputImage
 from elastic_dit.request import GenerationRequest
 
-__all__ = ["Intake", "TokenCounter", "given"]
+__all__ = ["Gate", "Intake", "TokenCounter", "given"]
 
 TokenCounter = Callable[[str, str], Awaitable[int]]
 """``(model, text) -> tokens``, asked of an engine that serves the model."""
+
+Gate = Callable[[GenerationRequest], None]
+"""Raises where a request is refused whatever its tokens are; asked before they are counted."""
 
 _SEEDS = 2**32
 """Seeds drawn for requests that bring none: short enough to be typed again."""
@@ -38,7 +41,9 @@ class Intake:
     def __repr__(self) -> str:
         return f"Intake({self._cards})"
 
-    async def read(self, options: Mapping[str, Any], ready_timeout_s: float) -> GenerationRequest:
+    async def read(
+        self, options: Mapping[str, Any], ready_timeout_s: float, gate: Gate | None = None
+    ) -> GenerationRequest:
         """The request that `options` ask for, model defaults and a seed filled in.
 
         Parameters
@@ -47,11 +52,14 @@ class Intake:
             Fields of `GenerationRequest`; what is None or missing takes the model's default.
         ready_timeout_s : float
             Longest wait for the first engine, seconds.
+        gate : Gate, optional
 
         Raises
         ------
         NotReady, UnknownModel, InvalidRequest
             As the cards and the request's fields demand.
+        ElasticDitError
+            Whatever `gate` raises.
         """
         card = await self._cards.find(options.get("model"), ready_timeout_s)
         drawn = {"model": card.name, "seed": secrets.randbelow(_SEEDS)}
@@ -59,6 +67,8 @@ class Intake:
         if "image" in fields:
             fields["image"] = await asyncio.to_thread(_looked_at, fields["image"])
         request = card.complete(fields)
+        if gate is not None:
+            gate(request)
         texts = [text for text in (request.prompt, request.negative_prompt) if text]
         counts = await asyncio.gather(*(self._count_tokens(card.name, text) for text in texts))
         card.check(request, *counts)

@@ -13,6 +13,7 @@ from elastic_dit.cluster.cards import CardBoard
 from elastic_dit.cluster.carrier import CommandCarrier
 from elastic_dit.cluster.directory import Directory
 from elastic_dit.cluster.feed import ProgressFeed
+from elastic_dit.cluster.keeper import RequestKeeper
 from elastic_dit.cluster.reports import Outcome, Report, topic_of, write_report
 from elastic_dit.config import Config
 from elastic_dit.control.controller import Controller
@@ -29,10 +30,12 @@ from elastic_dit.events import (
     Event,
     Fail,
     ResultLost,
+    StartStage,
     StageDone,
     Tick,
 )
 from elastic_dit.request import Stage
+from elastic_dit.rib import RibKeeper
 
 __all__ = ["Reactor"]
 
@@ -54,6 +57,12 @@ class Reactor:
     controller : Controller
     directory : Directory
     cards : CardBoard
+    rib : RibKeeper
+        The profile, kept in step with what is seen here.
+    keeper : RequestKeeper or None
+        What makes requests outlive the cluster, where that is configured.
+    recorder : Recorder
+        What has happened, in numbers.
     checking : int
         Submissions that are being checked, or wait for the first engine.
     """
@@ -78,9 +87,12 @@ class Reactor:
             Where a policy of that name is not known; then nothing changes.
         """
         make_placement(config.placement, ())
-        observed = ObservedTimes()
+        rib = RibKeeper(config.control.profile, config.control.profile_interval_s)
         self.controller = Controller(
-            config.control, times=ExpectedTimes(observed), observed=observed
+            config.control,
+            times=ExpectedTimes(rib.observed, rib.times),
+            observed=rib.observed,
+            admission=config.admission,
         )
         self.config = config
         self.cards.configured = tuple(model.name for model in config.models)
@@ -90,8 +102,20 @@ class Reactor:
         self._held_back: dict[str, None] = {}
         self.meet_at("")
 
+        self.keeper: RequestKeeper | None = None
     @property
     def uses_groups(self) -> bool:
+    def open_journal(self) -> None:
+        """Begin to read what an earlier life has left, where the settings name a journal.
+
+        Raises
+        ------
+        ConfigError
+            Where results would go to a URL of no known kind.
+        """
+        if self.config.journal.path is not None:
+            self.keeper = RequestKeeper(self, self.config.journal)
+
         """Whether the dispatch policy may want several GPUs for one request."""
         return getattr(self.controller.dispatch, "uses_groups", True)
 
@@ -139,6 +163,8 @@ class Reactor:
             for place, record in enumerate(queue):
                 if self.feed.has_moved(record.request_id, place):
                     self._offer(record)
+        if self.keeper is not None:
+            self.keeper.tick(self.clock())
 
     def _stay_awake(self) -> None:
         # Dask sees no task running; without this an idle timeout would end the cluster.
@@ -164,7 +190,20 @@ class Reactor:
             return
         if isinstance(command, Complete | Fail | Cancelled):
             self._tell_end(command.request_id)
-        self.carrier.carry(command)
+        if is_held:
+            self.carrier.carry(command)
+        return is_held
+
+    def result_lost(self, request_id: str) -> None:
+        """A result that was given went with its worker while clients wait for it."""
+        if self.keeper is not None:
+            self.keeper.result_lost(request_id)
+        else:
+            self.observe(ResultLost(request_id=request_id))
+
+    def wall_clock(self, at: float) -> float:
+        """A time on the control plane's clock as seconds since the epoch."""
+        return at + self._clock_to_wall
 
     def _free_unwanted(self, event: Event, commands: list[Command]) -> None:
         """A decoder puts its result on its worker before it says so; not every result is taken."""
@@ -172,6 +211,22 @@ class Reactor:
             return
         if not any(isinstance(command, Complete) for command in commands):
             self.carrier.free(event.output)
+        if self.keeper is not None and isinstance(command, Complete | Fail | Cancelled):
+            self.keeper.end(command)
+            return
+        if self.keeper is not None and isinstance(command, StartStage):
+            self.keeper.begin(command)
+        self.conclude(command)
+
+    def conclude(self, command: Command) -> bool:
+        """Carry a command out, and tell clients if it is an end.
+
+        Returns
+        -------
+        bool
+            False where a result cannot be given: its worker is gone.
+        """
+        is_held = not isinstance(command, Complete) or self.carrier.holds(command.result)
 
     def _break(self, request_id: str | None, error: Exception) -> None:
         if request_id is not None:
@@ -185,7 +240,7 @@ class Reactor:
         if record is None:
             return None
         now = self.clock()
-        progress = self.controller.progress(request_id, now, at=now + self._clock_to_wall)
+        progress = self.controller.progress(request_id, now, at=self.wall_clock(now))
         return None if progress is None else Report(progress=progress, outcome=_outcome(record))
 
     def _tell_progress(self) -> None:

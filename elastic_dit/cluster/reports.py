@@ -13,9 +13,19 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from elastic_dit.request import GenerationRequest
 from elastic_dit.state import Phase, Progress, StageRecord
 
-__all__ = ["Outcome", "Report", "read_report", "topic_of", "write_report"]
+__all__ = [
+    "Outcome",
+    "Report",
+    "RequestStatus",
+    "read_report",
+    "read_status",
+    "topic_of",
+    "write_report",
+    "write_status",
+]
 
 _MARK = "elastic_dit"
 """Key of a report in an event or a reply."""
@@ -53,7 +63,57 @@ class Report:
     outcome: Outcome | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStatus:
+    """All that is known of one request, live or over; for those who hold no future of it.
+
+    Attributes
+    ----------
+    request : GenerationRequest
+        Model defaults and seed filled in.
+    progress : Progress
+    accepted_at : float
+        Wall-clock time of its acceptance, seconds since the epoch.
+    finished_at : float or None
+        The same of its end.
+    records : tuple of StageRecord
+        Stages that ran so far.
+    reason : str
+        Error or reason of a request that ended without a result.
+    error_type : str
+        Class name of the error of a failed one.
+    owner : str
+        Who asked for it, as told at its submission.
+    has_result : bool
+        Whether `elastic_dit.Client.future` can fetch its result.
+    expires_at : float or None
+        When it will be forgotten, seconds since the epoch; None where no journal says.
+    """
+
+    request: GenerationRequest
+    progress: Progress
+    accepted_at: float
+    finished_at: float | None = None
+    records: tuple[StageRecord, ...] = ()
+    reason: str = ""
+    error_type: str = ""
+    owner: str = ""
+    has_result: bool = False
+    expires_at: float | None = None
+
+    @property
+    def request_id(self) -> str:
+        """The request's id."""
+        return self.request.request_id
+
+    @property
+    def phase(self) -> Phase:
+        """Where it stands."""
+        return self.progress.phase
+
+
 _report = TypeAdapter(Report)
+_status = TypeAdapter(RequestStatus)
 
 
 def topic_of(client: str) -> str:
@@ -78,3 +138,14 @@ def read_report(wire: Mapping[str, Any]) -> Report | None:
     True
     """
     return _report.validate_python(wire[_MARK]) if _MARK in wire else None
+
+
+def write_status(status: RequestStatus) -> dict[str, Any]:
+    """Plain form of a `RequestStatus`; `read_status` is its inverse."""
+    plain: dict[str, Any] = _status.dump_python(status, mode="json")
+    return plain
+
+
+def read_status(wire: Mapping[str, Any]) -> RequestStatus:
+    """Inverse of `write_status`."""
+    return _status.validate_python(wire)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from elastic_dit import events
-from elastic_dit.config import ControlConfig
+from elastic_dit.config import AdmissionConfig, ControlConfig
 from elastic_dit.control.admission import Admission
 from elastic_dit.control.decisions import DecisionLog
 from elastic_dit.control.dispatch import DispatchPolicy, make_dispatch
@@ -54,6 +54,11 @@ class Controller:
     allowed : AllowedTimes
         Limits the degrees of parallelism; ``allowed.widest`` may be changed at any time.
 
+    memory : MemoryModel, optional
+        What placement policies are told that stages take of a GPU's memory; by default what the
+        engines measured.
+    admission : AdmissionConfig, optional
+        Limits of what is let in.
     Examples
     --------
     >>> from elastic_dit.events import EngineJoined, RequestAccepted
@@ -85,13 +90,23 @@ class Controller:
         self.observed = observed or ObservedTimes()
         self.pool = GpuPool(config.prefetch_depth)
         weigh = getattr(self.dispatch, "weigh", None)
-        self.table = RequestTable(config.finished_kept, self.dispatch.order, weigh)
+        self.table = RequestTable(
+            config.finished_kept, self.dispatch.order, weigh, config.max_image_bytes
+        )
+        memory: MemoryModel | None = None,
+        admission: AdmissionConfig | None = None,
         self.groups = GroupTable(self.pool)
         self.allowed = AllowedTimes(times or self.observed, self.table)
         self.view = ClusterView(self.table, self.pool, self.groups, self.allowed, config)
         self._out: list[events.Command] = []
         emit = self._out.append
-        self._admission = Admission(config, self.table)
+        self._admission = Admission(
+            config,
+            admission or AdmissionConfig(),
+            table=self.table,
+            pool=self.pool,
+            times=self.allowed,
+        )
         self._residency = Residency(self.pool, emit)
         self._orders = Orders(self.table, self.pool, self.groups, self.decisions, emit)
         self._life = Lifecycle(
@@ -128,22 +143,15 @@ class Controller:
         return f"<Controller {self.dispatch!r} {self.table!r} {self.pool!r}>"
 
     # ------------------------------------------------------------------------------ its face
-    def admit(self, request: GenerationRequest, now: float) -> bool:
-        """Let a request in before `RequestAccepted` is handled.
-
-        Returns
-        -------
-        bool
-            True for a new request; False for one that is known already, with the same body.
-
-        Raises
-        ------
-        RequestConflict
-            Where its id is taken by another body.
-        AdmissionRefused
-            Where too many requests wait.
-        """
-        return self._admission.admit(request, now)
+    def admit(
+        self,
+        request: GenerationRequest,
+        now: float,
+        owner: str = "",
+        dops: tuple[int, ...] | None = None,
+    ) -> bool:
+        """Let a request in before `RequestAccepted` is handled: see `Admission.admit`."""
+        return self._admission.admit(request, now, owner, dops)
 
     def forget(self, request_id: str) -> None:
         """Forget a request that has ended: its id may be used anew. A live one is kept."""
@@ -223,7 +231,8 @@ class Controller:
     def _request_accepted(self, event: events.RequestAccepted, now: float) -> bool:
         if self.table.get(event.request.request_id) is not None:
             return False
-        self._life.accept(event.request, event.dops, now)
+        self._life.accept(event, now)
+        self._meter.accepted(event.request, now)
         return True
 
     def _cancel_requested(self, event: events.CancelRequested, now: float) -> bool:

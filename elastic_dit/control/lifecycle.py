@@ -17,8 +17,8 @@ from elastic_dit.control.groups import Group, GroupState, GroupTable, largest_bl
 from elastic_dit.control.orders import Orders
 from elastic_dit.control.progress import ObservedTimes
 from elastic_dit.control.requests import RequestRecord, RequestTable
-from elastic_dit.events import Cancelled, Command, Complete, Fail
-from elastic_dit.request import GenerationRequest, Stage
+from elastic_dit.events import Cancelled, Command, Complete, Fail, RequestAccepted
+from elastic_dit.request import Stage
 from elastic_dit.state import ArtifactRef, Failure, GpuId, Phase, StageRecord
 
 __all__ = ["Lifecycle"]
@@ -63,9 +63,17 @@ class Lifecycle:
     def __repr__(self) -> str:
         return f"<Lifecycle of {self._table!r}>"
 
-    def accept(self, request: GenerationRequest, dops: tuple[int, ...], now: float) -> None:
+    def accept(self, event: RequestAccepted, now: float) -> None:
         """Take a new request in."""
-        record = self._table.accept(request, now, dops)
+        record = self._table.accept(
+            event.request,
+            now,
+            dops=event.dops,
+            owner=event.owner,
+            attempt=event.attempt,
+            age_s=event.age_s,
+        )
+        self._admission.note_accept(record)
         self._orders.changed[record.request_id] = None
 
     # ------------------------------------------------------------------------------- reports
@@ -344,7 +352,7 @@ class Lifecycle:
         self._orders.unprepare(record)
         self._orders.release(self._table.release_before(record, Stage.DECODER))
         self._table.finish(record, phase, now)
-        self._admission.note_end(now)
+        self._admission.note_end(record, now)
         self._orders.changed[record.request_id] = None
 
     def _backoff_s(self, record: RequestRecord) -> float:

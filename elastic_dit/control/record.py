@@ -23,6 +23,8 @@ class RequestRecord:
     Attributes
     ----------
     request : GenerationRequest
+    owner : str
+        On whose behalf it runs.
     sequence : int
         Its place in the order of acceptance.
     accepted_at : float
@@ -70,6 +72,7 @@ class RequestRecord:
     sequence: int
     accepted_at: float
     dops: tuple[int, ...] = ()
+    owner: str = ""
     phase: Phase = Phase.QUEUED
     attempt: int = 1
     epoch: int = 0
@@ -103,13 +106,13 @@ class RequestRecord:
         return self.request.request_id
 
     @property
-    def stage(self) -> Stage:
-        """The stage it waits for or runs; the decoder once it has ended."""
-    @property
     def in_line(self) -> bool:
         """Whether it waits in a queue, so that a GPU would bring it forward."""
         return self.phase.is_waiting and self.held_until is None
 
+    @property
+    def stage(self) -> Stage:
+        """The stage it waits for or runs; the decoder once it has ended."""
         return _STAGE_OF.get(self.phase, Stage.DECODER)
 
     @property

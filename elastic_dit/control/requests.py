@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from elastic_dit.control.pictures import PictureShelf
 from elastic_dit.control.queue import WaitQueue
 from elastic_dit.control.record import Order, RequestRecord
 from elastic_dit.request import GenerationRequest, Stage, StageKey
@@ -15,10 +16,10 @@ from elastic_dit.state import ArtifactRef, GpuId, Phase
 __all__ = ["RequestRecord", "RequestTable", "WaitQueue"]
 
 
-class RequestTable:
 _ORDER = {stage: place for place, stage in enumerate(Stage)}
 
 
+class RequestTable:
     """All requests: live ones in their queues, the last finished ones for those who ask.
 
     Parameters
@@ -29,9 +30,12 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         Sort key of a waiting request; the order of acceptance breaks ties.
     weigh : callable, optional
         What a waiting request adds to the weight of its queue.
+    max_image_bytes : int
+        Bytes of input pictures to keep.
 
     Attributes
     ----------
+    pictures : PictureShelf
     version : int
         Grows whenever a request joins or leaves a queue or ends.
     """
@@ -41,8 +45,10 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         finished_kept: int,
         order: Callable[[RequestRecord], Order],
         weigh: Callable[[RequestRecord], float] | None = None,
+        max_image_bytes: int = 0,
     ) -> None:
         self._finished_kept = finished_kept
+        self.pictures = PictureShelf(max_image_bytes)
         self._order = order
         self._weigh = weigh
         self._live: dict[str, RequestRecord] = {}
@@ -52,6 +58,7 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         self._by_stage: dict[Stage, list[WaitQueue]] = {stage: [] for stage in Stage}
         self._holders: dict[GpuId, dict[str, None]] = {}
         self._accepted = 0
+        self._owned: Counter[str] = Counter()
         self._waiting = 0
         self.version = 0
         self.ended: dict[Phase, int] = dict.fromkeys(
@@ -81,6 +88,10 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         """Every queue there ever was a request in."""
         return self._queues
 
+    def live_of(self, owner: str) -> int:
+        """Requests of an owner that have not ended."""
+        return self._owned[owner]
+
     def queues_of(self, stage: Stage) -> Sequence[WaitQueue]:
         """The queues of a stage, one per model."""
         return self._by_stage[stage]
@@ -90,12 +101,27 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         return self._live.get(request_id) or self._finished.get(request_id)
 
     def accept(
-        self, request: GenerationRequest, now: float, dops: tuple[int, ...] = ()
+        self,
+        request: GenerationRequest,
+        now: float,
+        dops: tuple[int, ...] = (),
+        owner: str = "",
+        attempt: int = 1,
+        age_s: float = 0.0,
     ) -> RequestRecord:
         """Take a new request in; it waits for the encoder."""
-        record = RequestRecord(request=request, sequence=self._accepted, accepted_at=now, dops=dops)
+        record = RequestRecord(
+            request=request,
+            sequence=self._accepted,
+            accepted_at=now - age_s,
+            dops=dops,
+            owner=owner,
+            attempt=attempt,
+        )
         self._accepted += 1
+        self._owned[owner] += 1
         self._live[record.request_id] = record
+        self.pictures.accept(record)
         self.wait_for(record, Stage.ENCODER, now)
         return record
 
@@ -148,14 +174,17 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         record.phase = phase
         record.finished_at = now
         self.ended[phase] += 1
+        self._disown(record)
         del self._live[record.request_id]
         self._finished[record.request_id] = record
+        self.pictures.end(record, phase)
         if len(self._finished) > self._finished_kept:
-            self._finished.popitem(last=False)
+            self.forget(next(iter(self._finished)))
 
     def forget(self, request_id: str) -> None:
         """Drop the record of a finished request, if there is one."""
         self._finished.pop(request_id, None)
+        self.pictures.forget(request_id)
 
     def reopen(self, record: RequestRecord) -> None:
         """A completed request lost its result and is live again."""
@@ -163,7 +192,9 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         self.ended[record.phase] -= 1
         record.phase = Phase.DECODING
         record.finished_at = record.result = None
+        self._owned[record.owner] += 1
         self._live[record.request_id] = record
+        self.pictures.reopen(record)
 
     def keep_output(self, record: RequestRecord, artifact: ArtifactRef) -> None:
         """Note what a stage has made, for the next one."""
@@ -221,6 +252,11 @@ _ORDER = {stage: place for place, stage in enumerate(Stage)}
         if record.phase.is_waiting:
             self._queues[record.key].mark_prepared(record, False)
         return copies
+
+    def _disown(self, record: RequestRecord) -> None:
+        self._owned[record.owner] -= 1
+        if not self._owned[record.owner]:
+            del self._owned[record.owner]
 
     def _let_go(self, record: RequestRecord, gone: list[ArtifactRef]) -> list[ArtifactRef]:
         for gpu in {artifact.gpu for artifact in gone}:

@@ -1,0 +1,45 @@
+"""Futures of requests that are over: they end as the request did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastic_dit.cluster import futures
+from elastic_dit.control.requests import RequestRecord
+from elastic_dit.errors import GenerationFailed
+from elastic_dit.journal.entry import Entry
+from elastic_dit.state import Failure, Phase
+
+__all__ = ["end_without_result", "entry_of"]
+
+
+def end_without_result(scheduler: Any, entry: Entry) -> bool:
+    """End the futures of a request that failed or was cancelled; False where it completed."""
+    if entry.phase is Phase.CANCELLED:
+        futures.withdraw(scheduler, entry.request_id, entry.reason)
+    elif entry.failure is not None:
+        futures.fail(scheduler, entry.request_id, _failed(entry, entry.failure))
+    else:
+        return False
+    return True
+
+
+def entry_of(record: RequestRecord) -> Entry:
+    """How a request ended, as a journal would have it; by the control plane's own clock."""
+    is_failed = record.phase is Phase.FAILED
+    return Entry(
+        request=record.request,
+        accepted_at=record.accepted_at,
+        owner=record.owner,
+        attempts=record.attempt,
+        phase=record.phase,
+        finished_at=record.finished_at,
+        records=tuple(record.records),
+        failure=record.failures[-1] if is_failed else None,
+        reason="cancelled",
+    )
+
+
+def _failed(entry: Entry, failure: Failure) -> GenerationFailed:
+    stage, attempts = str(failure.stage), max(1, entry.attempts)
+    return GenerationFailed(entry.request_id, stage, failure.error_type, failure.message, attempts)

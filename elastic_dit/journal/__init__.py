@@ -1,0 +1,1 @@
+"""What outlives the cluster: accepted requests, how they ended, and their results."""

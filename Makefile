@@ -49,6 +49,7 @@ docs: $(VENV)/.docs  ## the documentation site into site/
 bench: $(VENV)/.runtime  ## measure and write benchmarks/results/*.json
 	$(BIN)/python benchmarks/overhead.py --json benchmarks/results/overhead.json
 	$(BIN)/python benchmarks/decision_time.py --json benchmarks/results/decision_time.json
+	$(BIN)/python benchmarks/simulator_fidelity.py --json benchmarks/results/simulator_fidelity.json
 
 clean:  ## remove the environment and everything made
 	rm -rf $(VENV) $(OUTPUT) site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -38,7 +38,7 @@ MAX_GPUS = 4096
 )  # fmt: skip
 @click.option(
     "--cost", metavar="FILE",
-    help="ddit, mixed-priority, a CSV of stage latencies or a folder of JSON cost models.",
+    help="ddit, mixed-priority, a profile (rib.sqlite), a CSV of latencies or a folder of JSON.",
 )  # fmt: skip
 @click.option(
     "--handover", type=click.FloatRange(0.0, 60.0), default=0.003, show_default=True,

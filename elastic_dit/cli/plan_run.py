@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from elastic_dit.cost import CostModel
     from elastic_dit.simulate.ddit_grid import Deployment
     from elastic_dit.simulate.plan import PlanReport, PlanRow, Question
     from elastic_dit.simulate.sizing import Target
@@ -98,7 +99,6 @@ def _question(options: PlanOptions) -> Question:
     from elastic_dit.control import make_dispatch
     from elastic_dit.simulate.ddit_grid import REQUESTS
     from elastic_dit.simulate.plan import Question
-    from elastic_dit.simulate.setup import find_cost_model
     from elastic_dit.simulate.trace import named_workload, read_trace
 
     for policy in options.policies:
@@ -115,10 +115,17 @@ def _question(options: PlanOptions) -> Question:
         trace=name,
         cost_name=cost,
         arrivals=arrivals,
-        cost=find_cost_model(cost),
+        cost=_cost_model(cost),
         policies=tuple(dict.fromkeys(options.policies)),
         handover_s=options.handover_s,
     )
+
+
+def _cost_model(name: str) -> CostModel:
+    from elastic_dit.rib.reading import names_rib, read_cost
+    from elastic_dit.simulate.setup import find_cost_model
+
+    return read_cost(name) if names_rib(name) else find_cost_model(name)
 
 
 def _ask(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -136,7 +137,7 @@ class Profiler:
         at_once = len(runs) + len(filling) if self.load == "full" else 1
         wanted = [*runs, *filling]
         for first in range(0, len(wanted), at_once):
-            futures = self._submit(degrees, dop, wanted[first : first + at_once])
+            futures = self.submit(degrees, dop, wanted[first : first + at_once])
             for index, future in enumerate(futures, start=first):
                 records = _records(future, dop, deadline_s)
                 if index < len(runs):
@@ -144,7 +145,8 @@ class Profiler:
                         getattr(seconds, stage).append(records[stage])
         return seconds
 
-    def _submit(self, degrees: Degrees, dop: int, runs: Sequence[int]) -> list[GenerationFuture]:
+    def submit(self, degrees: Degrees, dop: int, runs: Sequence[int]) -> list[GenerationFuture]:
+        """Send requests of so many steps each, to run at a degree."""
         ids = [new_request_id() for _ in runs]
         self._ask("elastic_dit_force", request_ids=ids, dop=dop, kind=self.kind)
         request = degrees.request
@@ -176,9 +178,12 @@ def _records(future: GenerationFuture, dop: int, deadline_s: float) -> dict[Stag
         result = future.result(timeout=max(0.1, deadline_s - time.monotonic()))
     except TimeoutError:
         raise ClusterError(f"a request at degree {dop} did not end in time: {future!r}") from None
-    seconds = {record.stage: record.seconds for record in result.records}
+    seconds: defaultdict[Stage, float] = defaultdict(float)
+    for record in result.records:
+        seconds[record.stage] += record.seconds
     degrees = [len(record.gpus) for record in result.records if record.stage is Stage.DIT]
-    if degrees != [dop] or len(result.records) != len(Stage):
+    undisturbed = ([dop], [dop, 1])  # followers may be free a moment before the master
+    if degrees not in undisturbed or {record.attempt for record in result.records} != {1}:
         what = "→".join(map(str, degrees))
         raise ClusterError(f"a request ran at degree {what} instead of {dop}: engines came or went")
     return seconds

@@ -11,11 +11,13 @@ from pathlib import Path
 import distributed
 import pytest
 
+from elastic_dit.cli.profile_schema import ProfileReport
 from elastic_dit.cluster.local import LocalElasticCluster
 from elastic_dit.config import Config
 from elastic_dit.media import read_comment
 from elastic_dit.report.schema import RequestReport
 from elastic_dit.request import Stage
+from elastic_dit.rib.store import RibStore
 from tests.cli.running import Ran, run
 
 pytestmark = pytest.mark.cluster
@@ -136,3 +138,72 @@ def test_without_an_engine_it_waits_no_longer_than_told(
         ran = run(capsys, "generate", "a", "--scheduler", address, "--timeout", "1")
     assert ran.code == 1
     assert "no engine has joined within 1 s: start elastic-dit-worker" in ran.err
+
+
+def test_profile_measures_stores_and_tells(
+    scheduler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rib = tmp_path / "rib.sqlite"
+    quick = ("--steps", "3", "--repeats", "2", "--warm-up", "0")
+    ran = run(
+        capsys, "profile", "--scheduler", scheduler, "--shape", "48x32x5", "--shape", "64x64",
+        "--rib", rib, *quick, "--json", "-",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    report = ProfileReport.model_validate_json(ran.out)
+    shapes = {(row.width, row.height, row.frames) for row in report.latencies}
+    assert shapes == {(48, 32, 5), (64, 64, 1)}
+    assert [row.stage for row in report.latencies] == [Stage.DIT, Stage.ENCODER, Stage.DECODER] * 2
+    assert all(row.repeats == 4 and row.dop == 1 for row in report.latencies)
+    assert {row.dop for row in report.optima} == {1}
+    assert f"Written to sqlite:///{rib}" in " ".join(ran.err.split())
+    stored = {each.key: each.seconds for each in RibStore(str(rib)).load(report.software)}
+    assert sorted(stored.values()) == sorted(row.seconds for row in report.latencies)
+
+    trace = tmp_path / "trace.csv"
+    columns = "at_s,model,width,height,num_frames,num_inference_steps\n"
+    model = report.latencies[0].model
+    trace.write_text(columns + "".join(f"{at},{model},48,48,5,4\n" for at in range(3)))
+    planned = run(capsys, "plan", "--trace", trace, "--cost", rib, "--gpus", "1", "--json", "-")
+    assert planned.code == 0, planned.err
+    [row] = json.loads(planned.out)["runs"]
+    assert row["completed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--shape", "33x64"), "width = 33: must be a multiple of"),
+        (("--model", "mona-lisa"), "model = 'mona-lisa': must be"),
+        (("--dops", "1,2"), "dops = 2: must be one of 1"),
+        (("--kind", "H100"), "kind = 'H100': must be one of virtual"),
+        (("--rib", "{tmp}/none/rib.sqlite"), "unable to open database file"),
+        (("--rib", "oracle+nope://db"), "the URL of a database whose driver is installed"),
+        (("--json", "{tmp}/none/a.json"), "No such file or directory"),
+    ],
+)
+def test_profile_says_what_is_wrong(
+    scheduler: str, arguments: tuple[str, ...], said: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    filled = [argument.format(tmp=tmp_path) for argument in arguments]
+    rib = () if "--rib" in filled else ("--rib", tmp_path / "rib.sqlite")
+    ran = run(capsys, "profile", "--scheduler", scheduler, *rib, *filled)
+    assert ran.code == 1
+    assert said in ran.error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--shape", "big"),
+        ("--dops", "0"),
+        ("--virtual-gpus", "2", "--scheduler", "tcp://127.0.0.1:1"),
+        ("--config", "demo.yaml", "--scheduler", "tcp://127.0.0.1:1"),
+        (),
+    ],
+)
+def test_profile_wrong_usage(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "profile", "--rib", tmp_path / "r.sqlite", *arguments).code == 2

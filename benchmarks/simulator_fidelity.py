@@ -1,0 +1,309 @@
+"""Does the simulator say what the real cluster does? See README.md beside this.
+
+python benchmarks/simulator_fidelity.py --json simulator_fidelity.json
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from pydantic import BaseModel, ConfigDict
+from rich.console import Console
+
+from elastic_dit import __version__
+from elastic_dit.cli.local_serving import serving
+from elastic_dit.cli.output import check_json_path, human_console, write_json
+from elastic_dit.cli.profile_measure import Degrees, Profiler
+from elastic_dit.client import Client
+from elastic_dit.config import Config
+from elastic_dit.control import Controller, make_dispatch
+from elastic_dit.control.times import ExpectedTimes
+from elastic_dit.errors import ClusterError
+from elastic_dit.request import Stage
+from elastic_dit.rib import LatencyBook, Observations, RibCost, RibTimes
+from elastic_dit.rib.store import RibStore
+from elastic_dit.simulate.cluster import VirtualCluster
+from elastic_dit.simulate.workload import Arrival, RequestClass, poisson
+
+MODEL = "shapes"
+KIND = "virtual"
+POLICIES = ("fcfs", "srtf-1", "static-2", "elastic")
+LIMIT_S = 900.0
+"""Longest replay of one policy, seconds."""
+_MIX = {"short": (48, 9, 12, 3), "medium": (64, 17, 20, 2), "long": (96, 17, 30, 1)}
+"""Side in pixels, frames, steps, and share of the mix."""
+_GUIDANCE_SCALE = 4.0
+_OVERHEAD_RUNS = 4
+"""Requests per engine that the overhead between stages is measured over."""
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class PolicyReport(_Report):
+    """One policy, both ways."""
+
+    policy: str
+    """Dispatch policy."""
+    real_mean_seconds: float
+    """Mean over the requests, from acceptance to the result's being there, by the control plane's
+    clock."""
+    simulated_mean_seconds: float
+    """The same in the simulator."""
+    error: float
+    """Simulated over real mean, less 1: 0.05 says that the simulator is 5 % above."""
+    real_seconds: tuple[float, ...]
+    """Every request's latency, in order of arrival."""
+    simulated_seconds: tuple[float, ...]
+    """The same in the simulator."""
+
+
+class FidelityReport(_Report):
+    """All of what `--json` writes."""
+
+    schema_version: Literal[1] = 1
+    """Version of this schema."""
+    software: str
+    """Name and version of what was measured."""
+    cpus: int
+    """CPU cores this process may use."""
+    gpus: int
+    """Virtual GPUs."""
+    requests: int
+    """Requests of the trace."""
+    load: float
+    """Work that arrives, over what the GPUs can do."""
+    mean_latency_error: float
+    """Of the policy whose mean is furthest off: simulated over real, less 1."""
+    same_order: bool
+    """Whether both put the policies in the same order by mean latency."""
+    overhead_seconds: float
+    """What the control plane sees a stage take beyond what its engine computes, measured before
+    the replays and part of what is simulated."""
+    profile_seconds: dict[str, float]
+    """Measured step times by class and degree, all GPUs at work."""
+    policies: tuple[PolicyReport, ...]
+    """In the order in which they ran."""
+
+
+def measure(
+    gpus: int, requests: int, load: float, repeats: int, policies: Sequence[str], console: Console
+) -> FidelityReport:
+    """Profile, then replay one trace for each policy on the real cluster and on the simulator."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "rib.sqlite")
+        profile, trace = _profile(gpus, requests, load, repeats, path, console)
+        rows = []
+        for policy in policies:
+            arrivals, real = _replay(policy, gpus, trace, path, console)
+            rows.append(_row(policy, real, _simulate(policy, gpus, arrivals, profile)))
+            console.print(f"{policy}: {rows[-1].real_mean_seconds:.2f} s, {rows[-1].error:+.1%}")
+    return FidelityReport(
+        software=f"elastic-dit {__version__}",
+        cpus=len(os.sched_getaffinity(0)),
+        gpus=gpus,
+        requests=requests,
+        load=load,
+        mean_latency_error=max((row.error for row in rows), key=abs),
+        same_order=_order(rows, "real_mean_seconds") == _order(rows, "simulated_mean_seconds"),
+        overhead_seconds=profile.overhead_s,
+        profile_seconds=profile.steps,
+        policies=tuple(rows),
+    )
+
+
+class Profile:
+    """What the simulator is told, measured before the replays under full load."""
+
+    def __init__(self, book: LatencyBook, overhead_s: float) -> None:
+        self.book = book
+        self.overhead_s = overhead_s
+        steps = [latency for latency in book if latency.key.stage is Stage.DIT]
+        self.steps = {
+            f"{each.key.width}x{each.key.height}x{each.key.num_frames} at {each.key.dop}": (
+                each.seconds
+            )
+            for each in steps
+        }
+
+    @property
+    def cost(self) -> RibCost:
+        """For the simulator."""
+        return RibCost(self.book, self.overhead_s)
+
+
+def _config(policy: str, path: str | None) -> Config:
+    return Config.parse(
+        {
+            "placement": {"policy": "colocated"},
+            "control": {"dispatch": policy, "profile": path, "prefetch_depth": 0},
+        }
+    )
+
+
+def _profile(
+    gpus: int, requests: int, load: float, repeats: int, path: str, console: Console
+) -> tuple[Profile, tuple[Arrival, ...]]:
+    classes = [_request_class(label) for label in _MIX]
+    store = RibStore(path)
+    with serving(gpus, _config("elastic", None), console) as client:
+        profiler = Profiler(
+            client=client, kind=KIND, steps=18, repeats=repeats, warm_up=1, load="full",
+            limit_s=LIMIT_S,
+        )  # fmt: skip
+        for each in classes:
+            options = {
+                name: value
+                for name, value in each.options.items()
+                if name not in ("fps", "num_inference_steps")
+            }
+            degrees = profiler.examine({**options, "num_inference_steps": profiler.steps})
+            for dop in degrees.dops:
+                with console.status(f"Profiling {each.label} at degree {dop}"):
+                    store.save(profiler.measure(degrees, dop), degrees.software)
+        overhead_s = _overhead_s(client, profiler, degrees)
+    profile = Profile(LatencyBook(store.load(degrees.software)), overhead_s)
+    work_s = sum(each.share * _gpu_s(profile.cost, each) for each in classes)
+    mean_s = work_s / sum(each.share for each in classes)
+    rate_per_s = load * gpus / mean_s
+    return profile, poisson(classes, rate_per_s=rate_per_s, count=requests, seed=0)
+
+
+def _request_class(label: str) -> RequestClass:
+    side, frames, steps, share = _MIX[label]
+    options = {
+        "model": MODEL, "prompt": "a red circle moving left on a black background",
+        "width": side, "height": side, "num_frames": frames, "fps": 8,
+        "num_inference_steps": steps, "guidance_scale": _GUIDANCE_SCALE,
+    }  # fmt: skip
+    return RequestClass(label=label, share=share, options=options)
+
+
+def _gpu_s(cost: RibCost, of: RequestClass) -> float:
+    request = of.request("r", 0)
+    return sum(cost.stage_seconds(request, stage) for stage in Stage)
+
+
+def _overhead_s(client: Client, profiler: Profiler, degrees: Degrees) -> float:
+    """Mean time that a stage holds its GPU beyond what its engine computes, all GPUs at work."""
+    before_s = _busy_s(client)
+    futures = profiler.submit(degrees, 1, [profiler.steps] * (_OVERHEAD_RUNS * degrees.gpus))
+    results = [future.result(timeout=LIMIT_S) for future in futures]
+    records = [record for result in results for record in result.records]
+    computed_s = sum(record.seconds for record in records)
+    return max(0.0, (_busy_s(client) - before_s - computed_s) / len(records))
+
+
+def _busy_s(client: Client) -> float:
+    return float(sum(gpu["busy_s"] for gpu in client.status()["gpus"]))
+
+
+def _replay(
+    policy: str, gpus: int, trace: Sequence[Arrival], path: str, console: Console
+) -> tuple[tuple[Arrival, ...], list[float]]:
+    """The trace as the real cluster took it in, and the latency of each request."""
+    with serving(gpus, _config(policy, path), console) as client:
+        with console.status(f"Replaying {len(trace)} requests under {policy}"):
+            _warm_up(client, gpus)
+            futures = [client.submit(**_fields(arrival)) for arrival in _in_time(trace)]
+            deadline_s = time.monotonic() + LIMIT_S
+            for future in futures:
+                future.exception(timeout=max(0.1, deadline_s - time.monotonic()))
+        known = {row["request_id"]: row for row in client.status()["requests"]}
+    rows = [known[arrival.request.request_id] for arrival in trace]
+    for row in rows:
+        if row["phase"] != "completed":
+            raise ClusterError(f"{row['request_id']} {row['phase']}")
+    first_s = rows[0]["accepted_at"]
+    arrivals = tuple(
+        replace(arrival, at_s=max(0.0, row["accepted_at"] - first_s))
+        for arrival, row in zip(trace, rows, strict=True)
+    )
+    return arrivals, [row["finished_at"] - row["accepted_at"] for row in rows]
+
+
+def _warm_up(client: Client, gpus: int) -> None:
+    """One request for every engine: the first one that a process runs takes longer."""
+    request = _request_class("short").request("r", 0)
+    options = {name: getattr(request, name) for name in ("width", "height", "num_frames")}
+    client.gather(client.map([request.prompt] * gpus, num_inference_steps=2, **options))
+
+
+def _in_time(trace: Sequence[Arrival]) -> Iterator[Arrival]:
+    began_s = time.monotonic()
+    for arrival in trace:
+        time.sleep(max(0.0, began_s + arrival.at_s - time.monotonic()))  # it is a replay
+        yield arrival
+
+
+def _fields(arrival: Arrival) -> dict[str, Any]:
+    unknown = ("fps", "priority", "deadline_s")
+    fields = arrival.request.model_dump(exclude_defaults=True)
+    return {name: value for name, value in fields.items() if name not in unknown}
+
+
+def _simulate(policy: str, gpus: int, arrivals: Sequence[Arrival], profile: Profile) -> list[float]:
+    """The same requests through the same controller and policy, on a virtual clock."""
+    config = _config(policy, None).control
+    observed = Observations()
+    times = ExpectedTimes(observed, RibTimes(profile.book))
+    controller = Controller(config, make_dispatch(policy), times=times, observed=observed)
+    cluster = VirtualCluster(controller, profile.cost)
+    cluster.add_node("n0", gpus=gpus, models=[MODEL], kind=KIND)
+    cluster.submit(arrivals)
+    outcomes = {each.request_id: each.latency_s for each in cluster.run().requests}
+    latencies = [outcomes[arrival.request.request_id] for arrival in arrivals]
+    return [latency for latency in latencies if latency is not None]
+
+
+def _row(policy: str, real: Sequence[float], simulated: Sequence[float]) -> PolicyReport:
+    real_s, simulated_s = statistics.mean(real), statistics.mean(simulated)
+    return PolicyReport(
+        policy=policy,
+        real_mean_seconds=real_s,
+        simulated_mean_seconds=simulated_s,
+        error=simulated_s / real_s - 1.0,
+        real_seconds=tuple(real),
+        simulated_seconds=tuple(simulated),
+    )
+
+
+def _order(rows: Sequence[PolicyReport], field: str) -> list[str]:
+    return [row.policy for row in sorted(rows, key=lambda row: getattr(row, field))]
+
+
+@click.command()
+@click.option("--json", "json_path", metavar="FILE", help="Write the figures; - for stdout.")
+@click.option("--gpus", type=click.IntRange(1, 64), default=4, show_default=True)
+@click.option("--requests", type=click.IntRange(2), default=60, show_default=True)
+@click.option("--load", type=click.FloatRange(0.1, 100.0), default=1.5, show_default=True)
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--policy", "policies", multiple=True, default=POLICIES, show_default=True)
+def main(
+    json_path: str | None,
+    gpus: int,
+    requests: int,
+    load: float,
+    repeats: int,
+    policies: tuple[str, ...],
+) -> None:
+    """One trace on the real cluster and on the simulator, with the profile measured in between."""
+    check_json_path(json_path)
+    console = human_console(json_path)
+    report = measure(gpus, requests, load, repeats, policies, console)
+    order = "the same" if report.same_order else "another"
+    console.print(f"mean_latency_error {report.mean_latency_error:+.3f}, {order} order of policies")
+    write_json(json_path, report.model_dump_json(indent=2))
+
+
+if __name__ == "__main__":
+    main()

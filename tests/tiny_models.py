@@ -7,7 +7,17 @@ from typing import Any
 
 from tests.tiny_parts import chat_tokenizer, qwen_config, seeded, t5
 
-__all__ = ["TINY", "cogvideox", "pixart", "qwen_image", "save", "wan", "wan_transformer"]
+__all__ = [
+    "TINY",
+    "TINY_TEXT",
+    "cogvideox",
+    "pixart",
+    "qwen_image",
+    "save",
+    "wan",
+    "wan_parts",
+    "wan_transformer",
+]
 
 
 def wan_transformer(heads: int = 2, seed: int = 1, **more: Any) -> Any:
@@ -199,6 +209,8 @@ TINY = {
     "pixart": pixart,
 }
 """Builders of the tiny models that engines can serve."""
+TINY_TEXT = {"wan": 32, "wan_euler": 32, "qwen_image": 512, "cogvideox": 16, "pixart": 32}
+"""Tokens that their prompts are padded to."""
 
 
 def save(pipeline: Any, folder: Path) -> Path:

@@ -8,15 +8,7 @@ import torch
 from elastic_dit.engine.protocol import ModelSource
 from elastic_dit.engine.torch_engine import TorchEngine
 from elastic_dit.request import Stage, StageKey
-from tests.tiny_models import TINY, save
-
-OPTIONS = {
-    "wan": {"max_sequence_length": 32},
-    "wan_euler": {"max_sequence_length": 32},
-    "qwen_image": {"max_sequence_length": 512},
-    "cogvideox": {"max_sequence_length": 16},
-    "pixart": {"max_sequence_length": 32},
-}
+from tests.tiny_models import TINY, TINY_TEXT, save
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,7 +26,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def sources(folders: dict[str, Path]) -> tuple[ModelSource, ...]:
     return tuple(
-        ModelSource(name=name, path=str(path), options=OPTIONS[name])
+        ModelSource(name=name, path=str(path), options={"max_sequence_length": TINY_TEXT[name]})
         for name, path in folders.items()
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from elastic_dit.request import GenerationRequest
-from tests.tiny_models import TINY
+from tests.tiny_models import TINY, TINY_TEXT
 
 __all__ = ["plain_frames", "plain_latents"]
 
@@ -21,15 +21,12 @@ def _pipeline(model: str) -> Any:
     return pipeline
 
 
-_TEXT = {"wan": 32, "wan_euler": 32, "qwen_image": 512, "cogvideox": 16, "pixart": 32}
-
-
 def _call(request: GenerationRequest, output_type: str) -> Any:
     guidance = "true_cfg_scale" if request.model == "qwen_image" else "guidance_scale"
     options: dict[str, Any] = {
         "prompt": request.prompt,
         "negative_prompt": request.negative_prompt,
-        "max_sequence_length": _TEXT[request.model],
+        "max_sequence_length": TINY_TEXT[request.model],
         "height": request.height,
         "width": request.width,
         "num_inference_steps": request.num_inference_steps,

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from elastic_dit.engine.payload import digest, pack
-from elastic_dit.engine.protocol import Payload
+from elastic_dit.engine.protocol import Payload, StageStopped
+from elastic_dit.errors import InvalidRequest
+from elastic_dit.input_image import InputImage, sample_image
 from elastic_dit.request import Stage
-from tests.engine.contexts import Always
+from tests.engine.contexts import Always, abort_after_looks
 from tests.engine.parallel_cases import (
     BUILDERS,
     FAMILY_CASES,
@@ -102,6 +104,34 @@ def test_resumed_after_any_step_it_is_the_same(case: str) -> None:
     states, latents = elsewhere(one_step, *snapshots[:-1])
     assert states == expected[1:]
     assert torch.equal(latents, reference(case))
+
+
+def test_aborted_while_it_looks_at_the_picture_an_encoder_leaves_nothing() -> None:
+    engine, request = engine_of("wan_i2v"), request_of("wan_i2v")
+    expected = digest(*pack(encoded("wan_i2v")))
+    counting = abort_after_looks(0)
+    engine.run(Stage.ENCODER, request, None, counting)
+    for looks in (1, counting.looks // 2, counting.looks - 1):
+        with pytest.raises(StageStopped):
+            engine.run(Stage.ENCODER, request, None, abort_after_looks(looks))
+        again = engine.run(Stage.ENCODER, request, None, Always()).payload
+        assert digest(*pack(again)) == expected
+
+
+def test_an_encoder_without_its_picture_says_so() -> None:
+    request = request_of("wan_i2v").without_image_data()
+    with pytest.raises(InvalidRequest, match=r"image = <PNG .*held no longer"):
+        engine_of("wan_i2v").run(Stage.ENCODER, request, None, Always())
+
+
+def test_the_picture_decides_over_the_video() -> None:
+    request = request_of("wan_i2v")
+    upside_down = InputImage.of(sample_image(50, 31).rotate(180))
+    other = request.model_copy(update={"image": upside_down})
+    made = engine_of("wan_i2v").run(Stage.ENCODER, other, None, Always()).payload
+    for name in ("image_embeds", "image_condition_latents"):
+        assert not torch.equal(made[name], encoded("wan_i2v")[name])
+    assert torch.equal(made["prompt_embeds"], encoded("wan_i2v")["prompt_embeds"])
 
 
 def test_every_further_family_has_a_case() -> None:

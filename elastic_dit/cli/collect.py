@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -47,7 +48,7 @@ def as_ended(
     ClusterError
         Where some have not ended within the limit.
     """
-    done: queue.SimpleQueue[int] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
     for number, future in enumerate(futures, start=1):
         board.add(Row(number, future.request, future.progress()))
         future.add_done_callback(partial(_put, done, number))
@@ -57,25 +58,33 @@ def as_ended(
         for number, future in running.items():
             board.update(number, future.progress())
         try:
-            number = done.get(timeout=_LOOK_S)
+            number, done_s = done.get(timeout=_LOOK_S)
         except queue.Empty:
             if time.perf_counter() > deadline_s:
                 waiting = f"{len(running)} of {len(futures)} requests"
                 raise ClusterError(f"{waiting} did not end within {limit_s:g} s") from None
             continue
-        future = running.pop(number)
+        ended = _end(running.pop(number), max(1.0, deadline_s - time.perf_counter()))
+        submitted_s = started_s[number - 1]
+        # What the caller does with one result is no part of the next one's latency.
+        latency_s = ended.latency_s + done_s - submitted_s
         yield (
             number,
-            _end(future, started_s[number - 1], max(1.0, deadline_s - time.perf_counter())),
+            replace(ended, latency_s=latency_s, submitted_s=submitted_s - min(started_s)),
         )
 
 
-def _put(done: queue.SimpleQueue[int], number: int, future: object) -> None:  # noqa: ARG001
-    done.put(number)
+def _put(
+    done: queue.SimpleQueue[tuple[int, float]],
+    number: int,
+    future: object,  # noqa: ARG001
+) -> None:
+    done.put((number, time.perf_counter()))
 
 
-def _end(future: GenerationFuture, started_s: float, limit_s: float) -> Ended:
-    """Fetch the result of a future that is done."""
+def _end(future: GenerationFuture, limit_s: float) -> Ended:
+    """Fetch the result of a future that is done; its latency is what that takes."""
+    asked_s = time.perf_counter()
     status: Literal["completed", "failed", "cancelled"] = "completed"
     result = error = None
     try:
@@ -87,7 +96,7 @@ def _end(future: GenerationFuture, started_s: float, limit_s: float) -> Ended:
     return Ended(
         request=future.request,
         status=status,
-        latency_s=time.perf_counter() - started_s,
+        latency_s=time.perf_counter() - asked_s,
         records=result.records if result is not None else future.records,
         result=result,
         error=error,

@@ -38,6 +38,8 @@ class Ended:
         ``completed``, ``failed`` or ``cancelled``.
     latency_s : float
         From submission to the end at the client, seconds.
+    submitted_s : float
+        When it was submitted, seconds from the first submission.
     records : tuple of StageRecord
         Stages that ran.
     result : Video or Image, optional
@@ -51,6 +53,7 @@ class Ended:
     request: GenerationRequest
     status: Literal["completed", "failed", "cancelled"]
     latency_s: float
+    submitted_s: float = 0.0
     records: tuple[StageRecord, ...] = ()
     result: Video | Image | None = None
     error: str | None = None
@@ -116,6 +119,7 @@ def request_report(
         status=ended.status,
         error=ended.error,
         file=ended.file,
+        submitted_seconds=ended.submitted_s,
         latency_seconds=ended.latency_s,
         stage_seconds={stage: sum(each.seconds for each in last[stage]) for stage in last},
         queue_seconds=max(0.0, ended.latency_s - working_s),
@@ -170,6 +174,8 @@ def spans(reports: Iterable[RequestReport]) -> list[Span]:
             gpus=stage.gpus,
             start_s=stage.started_s,
             seconds=stage.seconds,
+            # The two clocks start within milliseconds of each other.
+            submitted_s=min(report.submitted_seconds, report.stages[0].started_s),
         )
         for number, report in enumerate(reports, start=1)
         for stage in report.stages

@@ -108,6 +108,8 @@ class RequestReport(_Report):
     """Why, where it did not complete."""
     file: str | None = None
     """Clip or image, relative to the report."""
+    submitted_seconds: float = 0.0
+    """When it was submitted, counted from the first submission."""
     latency_seconds: float | None = None
     """From submission until the frames were at the client."""
     stage_seconds: dict[Stage, float] = {}

@@ -45,6 +45,8 @@ class Span:
         The request, in a character or two.
     detail : str
         More about it, shown where the bar is wide enough.
+    submitted_s : float
+        When the request was submitted, seconds; no later than its first span starts.
     stage : Stage
     gpus : tuple of int
         GPUs at work, each gets a bar.
@@ -58,6 +60,7 @@ class Span:
     start_s: float
     seconds: float
     detail: str = ""
+    submitted_s: float = 0.0
 
     @property
     def end_s(self) -> float:
@@ -72,15 +75,13 @@ class Waiting(NamedTuple):
     counts: dict[Stage, list[int]]
 
 
-def waiting_over_time(spans: Iterable[Span], submitted_s: float = 0.0) -> Waiting:
+def waiting_over_time(spans: Iterable[Span]) -> Waiting:
     """How many requests wait for a GPU at each moment.
 
     Parameters
     ----------
     spans : iterable of Span
         All stages of all requests.
-    submitted_s : float
-        When all requests were submitted, seconds.
 
     Returns
     -------
@@ -99,7 +100,7 @@ def waiting_over_time(spans: Iterable[Span], submitted_s: float = 0.0) -> Waitin
     free_since: dict[str, float] = {}
     changes: dict[float, Counter[Stage]] = defaultdict(Counter)
     for span in sorted(spans, key=lambda span: span.start_s):
-        changes[free_since.get(span.label, submitted_s)][span.stage] += 1
+        changes[free_since.get(span.label, span.submitted_s)][span.stage] += 1
         changes[span.start_s][span.stage] -= 1
         free_since[span.label] = span.end_s
     times_s = sorted(changes)

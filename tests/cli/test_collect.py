@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,28 @@ def test_yields_in_the_order_of_ends_whatever_they_are() -> None:
     assert (number, ended.status, ended.result) == (1, "completed", futures[0].outcome)
     assert ended.latency_s > 0
     assert list(ends) == []
+
+
+def test_latency_ends_when_the_result_is_there_however_long_the_caller_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(100))
+    fake = SimpleNamespace(perf_counter=lambda: float(next(clock)))
+    monkeypatch.setattr("elastic_dit.cli.collect.time", fake)
+    futures = [FakeFuture(1, result(1)), FakeFuture(2, result(2))]
+    ends = as_ended(futures, [-3.0, -1.0], board(), 1e6)  # type: ignore[arg-type]
+
+    def both_end() -> None:
+        for future in futures:
+            future.end()
+
+    futures[0].on_progress = both_end
+    _, first = next(ends)
+    for _ in range(20):
+        next(clock)  # seconds in which the caller looks at the first
+    _, second = next(ends)
+    assert (first.submitted_s, second.submitted_s) == (0.0, 2.0)
+    assert second.latency_s == first.latency_s - 1.0
 
 
 def test_wait_is_bounded() -> None:

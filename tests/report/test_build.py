@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -131,3 +133,10 @@ def test_spans_are_numbered_by_request() -> None:
     assert [bar.label for bar in bars] == ["1", "1", "1", "2", "2", "2"]
     assert bars[1].detail == "64x64, 9 frames"
     assert bars[1].end_s == pytest.approx(3.0)
+
+
+def test_bars_know_when_their_request_was_submitted() -> None:
+    late = replace(completed(), submitted_s=0.4)
+    origin_s = first_start([late]) - 2.0
+    bars = spans([request_report(late, origin_s), request_report(completed(), origin_s + 2.1)])
+    assert [bar.submitted_s for bar in bars] == pytest.approx([0.4] * 3 + [-0.1] * 3)

@@ -46,16 +46,13 @@ class Estimator:
             for dop, sizes in by_dop.items()
         }
         self._curves = {dop: LatencyCurve(of_dop) for dop, of_dop in points.items()}
-        self._law = (
-            LatencyLaw.fit(
-                Sample(work, dop, seconds)
-                for dop, of_dop in points.items()
-                for work, seconds in of_dop
-                if seconds > 0
-            )
-            if any(seconds > 0 for of_dop in points.values() for _, seconds in of_dop)
-            else None
-        )
+        samples = [
+            Sample(work, dop, seconds)
+            for dop, of_dop in points.items()
+            for work, seconds in of_dop
+            if seconds > 0
+        ]
+        self._law = LatencyLaw.fit(samples) if samples else None
         self.setup_s = sum(latency.setup_s for latency in neighbours) / len(neighbours)
 
     def __repr__(self) -> str:

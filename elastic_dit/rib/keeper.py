@@ -104,7 +104,7 @@ class RibKeeper:
             if self._store is None:
                 self._store = self._open()
             self._store.refine(seen, software_version())
-            self.times.book = LatencyBook(self._store.load(software_version()))
+            self.times.replace(LatencyBook(self._store.load(software_version())))
             self._complained = False
         except Exception as error:
             self._unwritten = seen

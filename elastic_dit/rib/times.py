@@ -20,13 +20,21 @@ class RibTimes:
     Attributes
     ----------
     book : LatencyBook
+    shapes : int
+        Grows whenever the book is replaced.
     """
 
     def __init__(self, book: LatencyBook | None = None) -> None:
         self.book = book or LatencyBook()
+        self.shapes = 0
 
     def __repr__(self) -> str:
         return f"<RibTimes {self.book!r}>"
+
+    def replace(self, book: LatencyBook) -> None:
+        """Go by another book from now on."""
+        self.book = book
+        self.shapes += 1
 
     def seconds(
         self, request: GenerationRequest, stage: Stage, dop: int = 1, kind: str = ""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import AsyncGenerator, Generator
 from concurrent.futures import CancelledError
 from time import monotonic
 from typing import Any
 
 import distributed
 
-from elastic_dit.cluster.listener import Listener
+from elastic_dit.cluster.listener import Listener, Watch
 from elastic_dit.cluster.reports import Report
 from elastic_dit.errors import ElasticDitError, GenerationCancelled
 from elastic_dit.request import GenerationRequest
@@ -76,6 +77,37 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
             self.client.sync(self._ask)
         return watch.progress
 
+    async def updates(self) -> AsyncGenerator[Progress]:
+        """Progress now and after each change, the end included; on an asynchronous client only.
+
+        Yields
+        ------
+        Progress
+            A reader who is slow misses what was between.
+        """
+        told = None
+        while True:
+            watch = self._watch
+            if watch.progress != told:
+                yield (told := watch.progress)
+                continue  # there may have been news meanwhile
+            if watch.outcome is not None or self.done():
+                return
+            await self._news(watch)
+
+    async def _news(self, watch: Watch) -> None:
+        """Wait for a report, or Dask's own notice; ask where neither comes."""
+        waits = [asyncio.ensure_future(wait) for wait in (watch.news(), self._state.wait())]
+        try:
+            done, _ = await asyncio.wait(
+                waits, timeout=_SILENCE_S, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if waits[0] not in done:
+            await self._ask()
+
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the `Video` or `Image`.
 
@@ -126,7 +158,8 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
         except CancelledError as cancelled:
             outcome = cancelled
         if isinstance(outcome, Video | Image):
-            return outcome.with_records(await self._all_records())
+            # One from a file tells its own, where nobody else remembers.
+            return outcome.with_records(await self._all_records() or outcome.records)
         error = await self._exception()
         if error is None:
             return outcome

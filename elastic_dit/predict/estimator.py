@@ -28,6 +28,9 @@ from elastic_dit.predict.workload import Workload, check_gpus
 
 __all__ = ["SplitEstimator"]
 
+_MOST_MOVES = 8
+"""Beyond it there are more splits than anyone should ask about every two seconds."""
+
 _Outcomes = Mapping[Split, Outcome]
 _Floats = NDArray[np.float64]
 
@@ -124,7 +127,7 @@ class SplitEstimator(BaseEstimator):  # type: ignore[misc]
         """Whether it is fitted, for the features of this version, and its parameters make sense."""
         fitted = (getattr(self, "efficiency_", None), getattr(self, "latency_", None))
         known = all(getattr(each, "n_features_in_", 0) == len(FEATURES) for each in fitted)
-        return known and isinstance(self.moves, int) and isinstance(self.margin, float)
+        return known and self.moves in range(_MOST_MOVES + 1) and 0 <= self.margin < 1
 
     def _choose(self, situation: Situation) -> Split:
         check_gpus(situation.workload, situation.gpus)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from elastic_dit.predict.examples import Situation
 from elastic_dit.predict.split import balanced_split
 from elastic_dit.predict.workload import MixPart, Workload
 from elastic_dit.request import Stage
 
-__all__ = ["draw_situations", "paper_situations"]
+__all__ = ["HELD_OUT_SEED", "TRAINING_SEED", "draw_situations", "paper_situations"]
+
+TRAINING_SEED = 1
+HELD_OUT_SEED = 2
+"""Of the draw that nothing was trained, chosen or tuned on."""
 
 _SIZES = ((512, 512, 1), (1024, 1024, 1), (832, 480, 49), (832, 480, 81), (1280, 720, 81))
 """Width, height and frames of images and videos that models are asked for."""
@@ -20,6 +24,10 @@ _STEPS = (1, 2, 4, 8, 20, 30, 50)
 """Distilled models need few, others many."""
 _GPUS = (4, 6, 8, 10, 12, 16, 24)
 _MOST_PARTS = 4
+_OTHER_STEPS = 0.5
+"""How often a part of a mix has other steps than the one before."""
+_LOGS = {Stage.DIT: (math.log(1 / 3), math.log(30)), Stage.DECODER: (math.log(1 / 5), math.log(8))}
+"""Mean seconds over the encoder's, as logarithms from and to."""
 _TWO_KINDS = 0.25
 """Part of the situations with GPUs of two kinds."""
 _DEMAND = (0.5, 1.3)
@@ -28,30 +36,16 @@ _UNKNOWN_RATE = 0.1
 """Part of the situations in which the queue is never empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """Seconds of a model's stages as power laws of pixels; they share no units with each other."""
-
-    encoder_s: float
-    step_s: float
-    step_power: float
-    decoder_s: float
-
-    def seconds(self, size: tuple[int, int, int], steps: int) -> dict[Stage, float]:
-        """Of each stage of one request."""
-        pixels = math.prod(size) / 1e6
-        return {
-            Stage.ENCODER: self.encoder_s,
-            Stage.DIT: steps * self.step_s * pixels**self.step_power,
-            Stage.DECODER: self.decoder_s * pixels,
-        }
-
-
 def draw_situations(count: int, seed: int) -> list[Situation]:
     """Mixes of shapes and steps, models, GPUs and rates at random, deterministic by seed.
 
-    Stage times are scaled so that every stage is the bottleneck in some: a mean request needs
-    seconds of the encoder, and between a tenth and a hundred times as much of the others.
+    Every stage is the bottleneck in some: a mean request needs between a third and thirty times
+    as much of the DiT as of the encoder, and between a fifth and eight times of the decoder.
+
+    Parameters
+    ----------
+    count : int
+    seed : int
     """
     dice = random.Random(seed)
     return [_draw(dice) for _ in range(count)]
@@ -72,29 +66,36 @@ def _draw(dice: random.Random) -> Situation:
 
 
 def _draw_mix(dice: random.Random) -> list[MixPart]:
-    model = _Model(
-        encoder_s=1.0,
-        step_s=10 ** dice.uniform(-2.0, 0.0),
-        step_power=dice.uniform(1.0, 1.4),
-        decoder_s=10 ** dice.uniform(-1.5, 0.0),
-    )
+    """Some sizes and steps, with stage times as power laws of them."""
+    power = dice.uniform(1.0, 1.4)
     steps = dice.choice(_STEPS)
-    parts = []
+    drawn = []
     for _ in range(dice.randint(1, _MOST_PARTS)):
-        size = dice.choice(_SIZES)
-        if dice.random() < 0.5:
+        if dice.random() < _OTHER_STEPS:
             steps = dice.choice(_STEPS)
-        parts.append(
-            MixPart(
-                share=dice.randint(1, 10),
-                seconds=model.seconds(size, steps),
-                width=size[0],
-                height=size[1],
-                num_frames=size[2],
-                num_inference_steps=steps,
-            )
+        drawn.append((dice.choice(_SIZES), steps, dice.randint(1, 10)))
+    work = {
+        Stage.ENCODER: [1.0 for _ in drawn],
+        Stage.DIT: [steps * math.prod(size) ** power for size, steps, _ in drawn],
+        Stage.DECODER: [math.prod(size) for size, _, _ in drawn],
+    }
+    means = {Stage.ENCODER: 1.0, **{s: math.exp(dice.uniform(*log)) for s, log in _LOGS.items()}}
+    scales = {
+        stage: means[stage] * sum(share for *_, share in drawn)
+        / sum(share * each for each, (*_, share) in zip(work[stage], drawn, strict=True))
+        for stage in Stage
+    }  # fmt: skip
+    return [
+        MixPart(
+            share=share,
+            seconds={stage: scales[stage] * work[stage][index] for stage in Stage},
+            width=size[0],
+            height=size[1],
+            num_frames=size[2],
+            num_inference_steps=steps,
         )
-    return parts
+        for index, (size, steps, share) in enumerate(drawn)
+    ]
 
 
 def paper_situations() -> Iterator[tuple[str, Situation]]:

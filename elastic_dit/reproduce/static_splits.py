@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elastic_dit import events
 from elastic_dit.config import ControlConfig
 from elastic_dit.control import Controller
 from elastic_dit.cost import Shaped
-from elastic_dit.predict.examples import Outcome, Situation
+from elastic_dit.predict.examples import TIE, Outcome, Situation
 from elastic_dit.predict.features import bound_hz
 from elastic_dit.predict.split import Split, balanced_split, neighbours
 from elastic_dit.predict.workload import MixPart, Workload
@@ -28,7 +29,7 @@ _SETTLED = (0.2, 0.8)
 _FOREVER_S = 1e9
 """Between ticks: nothing here waits for one."""
 _CROWDED = 2.0
-"""Arrivals over what a split can serve, where the workload's rate is not known."""
+"""Arrivals over what a split can serve, for its entry queue never to be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +46,14 @@ class SplitSearch:
         Splits are tried that differ from the closed form's in so many GPUs; as many as there are
         GPUs means all of them.
     worth : float
-        Of those, the ones whose bound is so large a part of the best throughput found: 1 leaves
-        out what cannot win, less leaves more to learn from.
+        Of those, the ones whose bound is so large a part of the best throughput found: by default
+        what can still be as good as the best; less leaves more to learn from.
     """
 
     requests: int = 240
     seeds: tuple[int, ...] = (0, 1)
     moves: int = 64
-    worth: float = 1.0
+    worth: float = 1.0 - TIE
 
 
 class _MixCost:
@@ -83,8 +84,9 @@ def measure_split(situation: Situation, split: Split, search: SplitSearch | None
     """Simulate a split under first-come-first-served at DoP 1, each GPU with one stage.
 
     A request's denoising is one long step here: without groups nothing happens between steps.
-    Arrivals are random at the workload's rate; without one they come faster than the split can
-    serve, so that the entry queue is never empty.
+    Throughput is measured with the entry queue never empty, and is no more than the workload's
+    rate; latency with random arrivals at that rate, or as they are for throughput where it is not
+    known.
 
     Parameters
     ----------
@@ -94,10 +96,16 @@ def measure_split(situation: Situation, split: Split, search: SplitSearch | None
         Its `requests` and `seeds`.
     """
     how = search or SplitSearch()
-    runs = [_run(situation.workload, split, how.requests, seed) for seed in how.seeds]
+    workload = situation.workload
+    crowded_hz = _CROWDED * min(split.rates_hz(workload).values())
+    full = [_run(workload, split, crowded_hz, how.requests, seed) for seed in how.seeds]
+    usual = full
+    if workload.rate_hz:
+        usual = [_run(workload, split, workload.rate_hz, how.requests, seed) for seed in how.seeds]
+    served_hz = statistics.fmean(_served_hz(workload, split, run) for run in full)
     return Outcome(
-        throughput_hz=statistics.fmean(run.throughput_hz for run in runs),
-        latency_s=statistics.fmean(run.latency_s for run in runs),
+        throughput_hz=min(served_hz, workload.rate_hz or math.inf),
+        latency_s=statistics.fmean(statistics.fmean(run.latencies_s()) for run in usual),
     )
 
 
@@ -122,42 +130,38 @@ def search_splits(situation: Situation, search: SplitSearch | None = None) -> di
     return found
 
 
-def _run(workload: Workload, split: Split, requests: int, seed: int) -> Outcome:
+def _run(
+    workload: Workload, split: Split, rate_hz: float, requests: int, seed: int
+) -> SimulationResult:
     cluster = _cluster(workload, split)
-    rate_hz = workload.rate_hz or _CROWDED * bound_hz(workload, split)
     classes = [_request_class(index, part) for index, part in enumerate(_parts(workload), start=1)]
     cluster.submit(poisson(classes, rate_per_s=rate_hz, count=requests, seed=seed))
-    result = cluster.run()
-    latencies = result.latencies_s()
-    return Outcome(
-        throughput_hz=bound_hz(workload, split) * _efficiency(workload, split, result),
-        latency_s=statistics.fmean(latencies),
-    )
+    return cluster.run()
 
 
-def _efficiency(workload: Workload, split: Split, result: SimulationResult) -> float:
-    """Departures while the pipeline is full, over what could have left it at most.
+def _served_hz(workload: Workload, split: Split, result: SimulationResult) -> float:
+    """Throughput while the pipeline is full.
 
-    That is asked of the very requests that left, and of when they had come: what is long or
-    crowded by chance says nothing about a split.
+    It is the split's least service rate times how near departures came to the least service rate
+    *of the very requests that left*: requests that are short by chance say nothing about a split.
     """
-    ended = sorted((each.ended_at or 0.0, each.arrived_at, each.label) for each in result.requests)
+    ended = sorted((each.ended_at or 0.0, each.label) for each in result.requests)
     first, last = (int(part * (len(ended) - 1)) for part in _SETTLED)
-    left = ended[first + 1 : last + 1]
-    passed = Counter(label for _, _, label in left)
+    left = [int(label) - 1 for _, label in ended[first + 1 : last + 1]]
+    means = _means(workload, left)
+    rates = split.rates_hz(workload)
+    theirs = min(rate * workload.stage_seconds[s] / means[s] for s, rate in rates.items())
+    efficiency = len(left) / (ended[last][0] - ended[first][0]) / theirs
+    return min(rates.values()) * min(1.0, efficiency)
+
+
+def _means(workload: Workload, left: Sequence[int]) -> dict[Stage, float]:
+    """Mean seconds per stage of the requests of these parts."""
     parts = _parts(workload)
-    bounds = [
-        rate
-        * workload.stage_seconds[stage]
-        * len(left)
-        / sum(count * parts[int(label) - 1].seconds[stage] for label, count in passed.items())
-        for stage, rate in split.rates_hz(workload).items()
-    ]
-    rate_hz = len(left) / (ended[last][0] - ended[first][0])
-    arrived = max(came for _, came, _ in left) - min(came for _, came, _ in left)
-    if workload.rate_hz and arrived > 0:
-        bounds.append(len(left) / arrived)
-    return min(1.0, rate_hz / min(bounds))
+    return {
+        stage: statistics.fmean(parts[index].seconds[stage] for index in left)
+        for stage in workload.needed
+    }
 
 
 def _cluster(workload: Workload, split: Split) -> VirtualCluster:

@@ -94,7 +94,7 @@ class PlacementConfig(_Section):
     exclusive: bool = True
     """For ``hybrid``: one stage per GPU. Without it, stages share GPUs wherever their weights and
     activations fit."""
-    scale_out_utilisation: Fraction = 0.80
+    scale_out_utilisation: Annotated[float, Field(gt=0.0, le=1.0)] = 0.80
     """A stage gets a GPU once its GPUs are busy for more than this part of the time, …"""
     scale_out_queue_length: Annotated[int, Field(ge=0)] = 5
     """… more requests than this wait for it, and they wait longer and longer."""
@@ -109,10 +109,6 @@ class PlacementConfig(_Section):
     """A predicted move must gain more within this time than its loads cost."""
     memory_reserve: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2
     """Part of a GPU's memory kept free for activations of stages whose needs are not known."""
-    min_nodes: Count = 1
-    """Machines that are never given back."""
-    max_nodes: Count | None = None
-    """Most machines to ask for; none are asked for or given back where this is not set."""
     action_timeout_s: Seconds = 300.0
     """Longest load or drop of one stage; then the engine counts as broken."""
     min_machines: Count = 1
@@ -169,6 +165,10 @@ class ControlConfig(_Section):
     """Latest decisions that stay for the dashboard."""
     window_s: Seconds = 30.0
     """Latest seconds whose utilisation and delays placement policies go by."""
+    arrivals_kept: Count = 256
+    """Latest arrivals that placement policies see."""
+
+
 class AdmissionConfig(_Section):
     """Which requests are let in, beyond what their models can make.
 
@@ -205,10 +205,6 @@ class JournalConfig(_Section):
     """How long requests that have ended, and their results, are kept."""
 
 
-    arrivals_kept: Count = 256
-    """Latest arrivals that placement policies see."""
-
-
 class TransferConfig(_Section):
     """Tensors between engines."""
 
@@ -231,6 +227,32 @@ class ClientConfig(_Section):
     """Longest wait for the answer to one submission."""
 
 
+class HttpConfig(_Section):
+    """The HTTP front end; each has its own."""
+
+    max_body_bytes: Count = 16 * 2**20
+    """Largest body of a request; a picture to start from travels in one."""
+    max_images: Count = 10
+    """Most images of one request."""
+    max_waits: Count = 1000
+    """Event streams and image requests that may be open at once; more are told to come back."""
+    answer_timeout_s: Seconds = 600.0
+    """Longest wait of an image request for its images."""
+    ready_timeout_s: Seconds = 5.0
+    """Longest wait of a request for the first engine that serves anything."""
+    keepalive_s: Seconds = 15.0
+    """Silence of an event stream after which a comment is sent."""
+    encoders: Count = 2
+    """Results that are made into files at once, each in a thread."""
+    cache_bytes: Count = 2**30
+    """Files of results that stay on this machine's disk for the next download."""
+    results_bytes: Count = 8 * 2**30
+    """Frames of finished results that are kept in the cluster's memory where no journal keeps
+    them; the oldest go first."""
+    shutdown_s: Seconds = 10.0
+    """Longest wait for open requests at the end."""
+
+
 class Config(_Section):
     """All settings of a deployment.
 
@@ -248,8 +270,11 @@ class Config(_Section):
     engine: EngineConfig = EngineConfig()
     placement: PlacementConfig = PlacementConfig()
     control: ControlConfig = ControlConfig()
+    admission: AdmissionConfig = AdmissionConfig()
+    journal: JournalConfig = JournalConfig()
     transfer: TransferConfig = TransferConfig()
     client: ClientConfig = ClientConfig()
+    http: HttpConfig = HttpConfig()
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any]) -> Self:
@@ -270,8 +295,6 @@ class Config(_Section):
                 allowed = "a known setting"
             raise ConfigError(field, first["input"], allowed) from None
 
-    admission: AdmissionConfig = AdmissionConfig()
-    journal: JournalConfig = JournalConfig()
     @classmethod
     def load(cls, path: str | Path | None) -> Self:
         """Read a YAML file; None gives the defaults.

@@ -13,23 +13,29 @@ from elastic_dit import events
 from elastic_dit.config import AdmissionConfig, ControlConfig
 from elastic_dit.control.admission import Admission
 from elastic_dit.control.decisions import DecisionLog
+from elastic_dit.control.departures import Departures
 from elastic_dit.control.dispatch import DispatchPolicy, make_dispatch
-from elastic_dit.control.gpus import Gpu, GpuPool
+from elastic_dit.control.engine_reports import EngineReports
+from elastic_dit.control.evacuation import Evacuation
+from elastic_dit.control.forced import ForcedDegrees
+from elastic_dit.control.gpus import GpuPool
 from elastic_dit.control.group_reports import GroupReports
 from elastic_dit.control.groups import GroupTable
 from elastic_dit.control.invariants import check_invariants
 from elastic_dit.control.lifecycle import Lifecycle
-from elastic_dit.control.observe import take_snapshot
+from elastic_dit.control.meter import Meter
+from elastic_dit.control.observe import Observer
 from elastic_dit.control.orders import Orders
-from elastic_dit.control.planner import Planner, stage_name
+from elastic_dit.control.planner import Planner
 from elastic_dit.control.progress import ObservedTimes, progress_of
 from elastic_dit.control.requests import RequestTable
 from elastic_dit.control.residency import Residency
 from elastic_dit.control.snapshot import ClusterSnapshot
 from elastic_dit.control.times import AllowedTimes
 from elastic_dit.control.view import ClusterView, StageTimes
+from elastic_dit.cost import MemoryModel
 from elastic_dit.request import GenerationRequest, StageKey
-from elastic_dit.state import Failure, PlacementPlan, Progress
+from elastic_dit.state import PlacementPlan, Progress
 
 __all__ = ["Controller"]
 
@@ -48,17 +54,19 @@ class Controller:
         What the policy is told that stages cost; by default what was observed here.
     observed : ObservedTimes, optional
         Where to keep that.
-
-    Attributes
-    ----------
-    allowed : AllowedTimes
-        Limits the degrees of parallelism; ``allowed.widest`` may be changed at any time.
-
     memory : MemoryModel, optional
         What placement policies are told that stages take of a GPU's memory; by default what the
         engines measured.
     admission : AdmissionConfig, optional
         Limits of what is let in.
+
+    Attributes
+    ----------
+    allowed : AllowedTimes
+        Limits the degrees of parallelism; ``allowed.widest`` may be changed at any time.
+    forced : ForcedDegrees
+        Where requests are announced that shall run at a given degree.
+
     Examples
     --------
     >>> from elastic_dit.events import EngineJoined, RequestAccepted
@@ -83,18 +91,19 @@ class Controller:
         *,
         times: StageTimes | None = None,
         observed: ObservedTimes | None = None,
+        memory: MemoryModel | None = None,
+        admission: AdmissionConfig | None = None,
     ) -> None:
         self.config = config
+        self._meter = Meter(config.window_s, config.arrivals_kept)
         self.dispatch = dispatch or make_dispatch(config.dispatch)
         self.decisions = DecisionLog(config.decisions_kept)
         self.observed = observed or ObservedTimes()
-        self.pool = GpuPool(config.prefetch_depth)
+        self.pool = GpuPool(config.prefetch_depth, config.window_s)
         weigh = getattr(self.dispatch, "weigh", None)
         self.table = RequestTable(
             config.finished_kept, self.dispatch.order, weigh, config.max_image_bytes
         )
-        memory: MemoryModel | None = None,
-        admission: AdmissionConfig | None = None,
         self.groups = GroupTable(self.pool)
         self.allowed = AllowedTimes(times or self.observed, self.table)
         self.view = ClusterView(self.table, self.pool, self.groups, self.allowed, config)
@@ -108,7 +117,16 @@ class Controller:
             times=self.allowed,
         )
         self._residency = Residency(self.pool, emit)
-        self._orders = Orders(self.table, self.pool, self.groups, self.decisions, emit)
+        self._observer = Observer(
+            table=self.table,
+            pool=self.pool,
+            groups=self.groups,
+            residency=self._residency,
+            meter=self._meter,
+            times=self.allowed,
+            memory=memory,
+        )
+        self._orders = Orders(self.table, self.pool, self.groups, self.decisions, self._meter, emit)
         self._life = Lifecycle(
             config,
             table=self.table,
@@ -120,22 +138,40 @@ class Controller:
             emit=emit,
         )
         watches_steps = getattr(self.dispatch, "watches_steps", True)
-        self._reports = GroupReports(self.groups, self._life, self._orders, watches_steps)
+        self._watches_clock = getattr(self.dispatch, "watches_clock", True)
+        self._engines = EngineReports(
+            table=self.table,
+            pool=self.pool,
+            groups=self.groups,
+            life=self._life,
+            residency=self._residency,
+            log=self.decisions,
+            emit=emit,
+            load_grace_s=config.load_grace_s,
+        )
+        self._evacuation = Evacuation(
+            self.table, self.pool, self.groups, self._orders, self.decisions
+        )
+        self._reports = GroupReports(
+            self.groups, self._life, self._orders, self.allowed, watches_steps
+        )
+        self.forced = ForcedDegrees()
         self._planner = Planner(
-            self.dispatch, self.view, self.table, self._orders, self.decisions, self.allowed
+            self.dispatch,
+            self.view,
+            self.table,
+            self._orders,
+            self.decisions,
+            self.allowed,
+            self.forced,
         )
         self._handlers: dict[type, _Handler] = {
             events.RequestAccepted: self._request_accepted,
             events.CancelRequested: self._cancel_requested,
-            events.EngineJoined: self._engine_joined,
-            events.EngineLost: self._engine_lost,
+            **self._engines.handlers,
             events.StageLoaded: self._stage_loaded,
-            events.StageDropped: self._stage_dropped,
-            events.StageLoadFailed: self._stage_load_failed,
-            events.MembersLost: self._members_lost,
             **self._reports.handlers,
             events.ResultLost: self._result_lost,
-            events.PlanPublished: self._plan_published,
             events.Tick: self._tick,
         }
 
@@ -178,7 +214,7 @@ class Controller:
         due = self.table.end_holds(now)
         if self._handlers[type(event)](event, now) or due:
             self._planner.plan(now)
-            self._give_back_nodes(now)
+            self._empty_machines(now)
         return list(self._out)
 
     def progress(self, request_id: str, now: float, at: float = 0.0) -> Progress | None:
@@ -199,7 +235,7 @@ class Controller:
 
     def snapshot(self, now: float) -> ClusterSnapshot:
         """A copy of the cluster's state, for placement policies and onlookers."""
-        return take_snapshot(self.table, self.pool, self.groups, self._residency, now)
+        return self._observer.look(now)
 
     @property
     def refused(self) -> int:
@@ -227,6 +263,11 @@ class Controller:
         """The placement plan in force."""
         return self._residency.plan
 
+    @property
+    def departures(self) -> Departures:
+        """Machines that are to be given back."""
+        return self._residency.departures
+
     # ------------------------------------------------------------------------------ requests
     def _request_accepted(self, event: events.RequestAccepted, now: float) -> bool:
         if self.table.get(event.request.request_id) is not None:
@@ -249,96 +290,23 @@ class Controller:
         self._life.result_lost(record, now)
         return True
 
-    # ------------------------------------------------------------------------------- engines
-    def _engine_joined(self, event: events.EngineJoined, now: float) -> bool:
-        known = self.pool.get(event.gpu)
-        if known is not None and known.name == event.name:
-            return False
-        if known is not None:
-            self._lose_engine(event.gpu, f"replaced by {event.name}", now)
-        gpu = Gpu(
-            gpu=event.gpu,
-            name=event.name,
-            node=event.node,
-            kind=event.kind,
-            memory_bytes=event.memory_bytes,
-            joined_at=now,
-            resident={StageKey(model, stage) for model, stage in event.resident},
-        )
-        self.pool.add(gpu)
-        self._residency.joined(gpu)
-        self.decisions.add(now, "join", event.name, (event.gpu,), f"{event.kind} on {event.node}")
-        return True
-
-    def _engine_lost(self, event: events.EngineLost, now: float) -> bool:
-        if event.gpu not in self.pool:
-            return False
-        self._lose_engine(event.gpu, event.reason, now)
-        return True
-
-    def _members_lost(self, event: events.MembersLost, now: float) -> bool:
-        group = self.groups.find(event.request_id, event.attempt, event.epoch)
-        lost = group.held.intersection(event.gpus) if group is not None else ()
-        for gpu in sorted(lost):
-            self._lose_engine(gpu, event.reason, now)
-            self._out.append(events.RestartEngine(gpu=gpu, reason=event.reason))
-        return bool(lost)
-
-    def _lose_engine(self, gpu: int, reason: str, now: float) -> None:
-        self.decisions.add(now, "lost", self.pool[gpu].name, (gpu,), reason)
-        self._life.engine_lost(gpu, reason, now)
-
     def _stage_loaded(self, event: events.StageLoaded, now: float) -> bool:
-        gpu = self.pool.get(event.gpu)
-        if gpu is None:
-            return False
         key = StageKey(event.model, event.stage)
-        self._residency.loaded(gpu, key)
-        self.decisions.add(now, "load", stage_name(key), (gpu.gpu,), f"took {event.seconds:.2f} s")
-        return True
-
-    def _stage_dropped(self, event: events.StageDropped, now: float) -> bool:
-        gpu = self.pool.get(event.gpu)
-        if gpu is None:
-            return False
-        key = StageKey(event.model, event.stage)
-        self._residency.dropped(gpu, key)
-        self.decisions.add(now, "drop", stage_name(key), (gpu.gpu,), self.plan.reason)
-        return True
-
-    def _stage_load_failed(self, event: events.StageLoadFailed, now: float) -> bool:
-        gpu = self.pool.get(event.gpu)
-        if gpu is None:
-            return False
-        key = StageKey(event.model, event.stage)
-        self._residency.load_failed(gpu, key, event.message)
-        self.decisions.add(now, "load failed", stage_name(key), (gpu.gpu,), event.message)
-        self._fail_hopeless(now)
-        return True
-
-    def _plan_published(self, event: events.PlanPublished, now: float) -> bool:
-        if not self._residency.publish(event.plan):
-            return False
-        self.decisions.add(now, "plan", f"epoch {event.plan.epoch}", (), event.plan.reason)
-        return True
+        self._meter.loaded(key, event.seconds, event.nbytes)
+        return self._engines.handlers[events.StageLoaded](event, now)
 
     # -------------------------------------------------------------------------------- deciding
     def _tick(self, event: events.Tick, now: float) -> bool:  # noqa: ARG002
-        self._fail_hopeless(now)
-        return True
+        failed = self._engines.fail_hopeless(now)
+        self._empty_machines(now)
+        return failed or self._watches_clock or self._planner.stopped
 
-    def _fail_hopeless(self, now: float) -> None:
-        """Fail what waits for a stage that no GPU could load."""
-        for key, queue in self.table.queues.items():
-            if not len(queue):
-                continue
-            cause = self._residency.hopeless(key, now, self.config.load_grace_s)
-            if cause is None:
-                continue
-            failure = Failure(error_type="ModelLoadError", message=cause, stage=key.stage)
-            for record in list(queue):
-                self._life.fail_waiting(record, failure, now)
-
-    def _give_back_nodes(self, now: float) -> None:
+    def _empty_machines(self, now: float) -> None:
+        """Bring those that are to be given back nearer to their end."""
+        departures = self._residency.departures
+        if not departures:
+            return
+        self._evacuation.go(now)
         for node in self._residency.given_back(lambda gpu: bool(self.table.held_on(gpu))):
-            self.decisions.add(now, "release node", node, (), self.plan.reason)
+            gpus = tuple(sorted(self.pool.node(node)))
+            self.decisions.add(now, "release machine", node, gpus, departures.reason(node))

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable
 from elastic_dit.control.decisions import DecisionLog
 from elastic_dit.control.gpus import GpuPool
 from elastic_dit.control.groups import Group, GroupState, GroupTable
+from elastic_dit.control.meter import Meter
 from elastic_dit.control.requests import RequestRecord, RequestTable
 from elastic_dit.events import Abort, Command, Preempt, Prefetch, Release, Resize, StartStage
-from elastic_dit.request import Stage
+from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.state import ArtifactRef, GpuId, Phase
 
 __all__ = ["Orders"]
@@ -24,7 +25,7 @@ class Orders:
 
     Parameters
     ----------
-    table, pool, groups, log
+    table, pool, groups, log, meter
         The controller's parts.
     emit : callable
         Takes the commands.
@@ -36,8 +37,10 @@ class Orders:
         pool: GpuPool,
         groups: GroupTable,
         log: DecisionLog,
+        meter: Meter,
         emit: Callable[[Command], None],
     ) -> None:
+        self._meter = meter
         self._table = table
         self._pool = pool
         self._groups = groups
@@ -53,6 +56,7 @@ class Orders:
     ) -> None:
         """Start the stage a request waits for."""
         key, inputs = record.key, record.inputs
+        self._meter.started(key, now - record.waiting_since, now)
         self._table.stop_waiting(record)
         record.phase = Phase.running(key.stage)
         self.unprepare(record, used_on=gpus)
@@ -72,7 +76,7 @@ class Orders:
         self.mark_ending(record.group)
         self._emit(
             StartStage(
-                request=record.request,
+                request=_as_needed(record.request, key.stage),
                 attempt=record.attempt,
                 epoch=record.epoch,
                 stage=key.stage,
@@ -106,7 +110,7 @@ class Orders:
                 since=since,
                 present=present,
                 lost=lost,
-                request=record.request,
+                request=record.request.without_image_data(),
             )
         )
         self.note(now, "resize", record, gpus, reason)
@@ -196,3 +200,8 @@ class Orders:
         """Log a decision about a request."""
         self.changed[record.request_id] = None
         self._log.add(now, what, record.request_id, gpus, reason)
+
+
+def _as_needed(request: GenerationRequest, stage: Stage) -> GenerationRequest:
+    """Only the encoder looks at a picture; others get its mention."""
+    return request if stage is Stage.ENCODER else request.without_image_data()

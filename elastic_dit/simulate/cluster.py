@@ -41,6 +41,11 @@ class VirtualCluster:
     seed : int
         Of the jitter.
 
+    Attributes
+    ----------
+    when_ended : callable or None
+        Told the id of every request that ends.
+
     Examples
     --------
     >>> from elastic_dit.config import ControlConfig
@@ -84,6 +89,7 @@ class VirtualCluster:
         self._template: dict[str, Any] = {}
         self._asked = 0
         self._looks = (self._tick, self._place)
+        self.when_ended: Callable[[str], None] | None = None
         self._runs = Runs(self, cost, self._overheads, random.Random(seed))
         self._obey: dict[type, Callable[[Any], None]] = {
             events.StartStage: self._runs.start,
@@ -253,14 +259,15 @@ class VirtualCluster:
                 self.idle(engine)
 
     def _carry_out(self, engine: VirtualEngine) -> None:
-        loads = isinstance(engine.orders[0], events.LoadStage)
-        seconds = self._overheads.load_s if loads else self._overheads.drop_s
+        order = engine.orders[0]
+        loads = isinstance(order, events.LoadStage)
+        seconds = self._overheads.stage_load(order.stage) if loads else self._overheads.drop_s
         self.at(self.now + seconds, self._carried_out, engine, seconds)
 
     def _carried_out(self, engine: VirtualEngine, seconds: float) -> None:
         if self.engines.get(engine.gpu) is not engine:
             return
-        order = engine.orders.pop(0)
+        order = engine.orders[0]  # stays till all is told: what is ordered meanwhile waits for it
         key = StageKey(order.model, order.stage)
         where: dict[str, Any] = {"gpu": engine.gpu, "model": key.model, "stage": key.stage}
         what = "load" if isinstance(order, events.LoadStage) else "drop"
@@ -271,6 +278,7 @@ class VirtualCluster:
         else:
             engine.resident.discard(key)
             self.tell(events.StageDropped(**where))
+        engine.orders.pop(0)
         self.idle(engine)
 
     def _ask_nodes(self, command: events.AskNodes) -> None:
@@ -300,6 +308,8 @@ class VirtualCluster:
 
     def _end(self, request_id: str, error: str = "") -> None:
         self._ended[request_id] = self._outcome(self._arrivals[request_id], self.now, error)
+        if self.when_ended is not None:
+            self.when_ended(request_id)
 
     def _result(self) -> SimulationResult:
         alive = dict(self._alive_s)

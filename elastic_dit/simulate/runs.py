@@ -84,7 +84,7 @@ class Runs:
             return
         for ref in command.inputs:
             if self._holds(ref):
-                seconds = self._overheads.transfer_s(ref.nbytes, self._dice)
+                seconds = self._pull_s(ref)
                 engine.pulled[replace(ref, gpu=command.gpu)] = self._cluster.now + seconds
 
     def resize(self, command: events.Resize) -> None:
@@ -192,6 +192,17 @@ class Runs:
         if run.stage is Stage.DIT:
             self._cluster.tell(events.StepDone(**run.fence, step=run.step))
             self._release_followers(run)
+        if self._overheads.synchronous and run.stage.following is not None:
+            nbytes = self._overheads.output_bytes[run.stage]
+            self._later(run, self._overheads.transfer_s(nbytes, self._dice), self._hand_on)
+        else:
+            self._hand_on(run)
+
+    def _hand_on(self, run: Run) -> None:
+        """The output is where it shall be: the engine is free."""
+        if run.abort:
+            self._aborted(run)
+            return
         output = self._output(run)
         seconds = self._cluster.now - run.began_at
         self._forget(run)
@@ -234,8 +245,14 @@ class Runs:
             elif not self._holds(ref):
                 return None
             elif ref.gpu != master.gpu:
-                longest = max(longest, self._overheads.transfer_s(ref.nbytes, self._dice))
+                longest = max(longest, self._pull_s(ref))
         return longest
+
+    def _pull_s(self, ref: ArtifactRef) -> float:
+        """Seconds to pull something; what is handed on synchronously is there already."""
+        if self._overheads.synchronous:
+            return 0.0
+        return self._overheads.transfer_s(ref.nbytes, self._dice)
 
     def _form(self, request_id: str, gpus: tuple[GpuId, ...]) -> float:
         """Seconds to hand a request over to a group."""

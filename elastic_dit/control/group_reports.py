@@ -10,6 +10,7 @@ from elastic_dit.control.groups import Group, GroupState, GroupTable
 from elastic_dit.control.lifecycle import Lifecycle
 from elastic_dit.control.orders import Orders
 from elastic_dit.control.record import RequestRecord
+from elastic_dit.control.times import AllowedTimes
 from elastic_dit.request import Stage
 from elastic_dit.state import Failure
 
@@ -23,7 +24,7 @@ class GroupReports:
 
     Parameters
     ----------
-    groups, life, orders
+    groups, life, orders, times
         The controller's parts.
     watches_steps : bool
         Whether the dispatch policy wants to be asked after every denoising step.
@@ -35,11 +36,17 @@ class GroupReports:
     """
 
     def __init__(
-        self, groups: GroupTable, life: Lifecycle, orders: Orders, watches_steps: bool
+        self,
+        groups: GroupTable,
+        life: Lifecycle,
+        orders: Orders,
+        times: AllowedTimes,
+        watches_steps: bool,
     ) -> None:
         self._groups = groups
         self._life = life
         self._orders = orders
+        self._times = times
         self._watches_steps = watches_steps
         self.handlers: Mapping[type, _Handler] = {
             events.StepDone: self._step_done,
@@ -72,9 +79,13 @@ class GroupReports:
         group, record = self._live_group(event, now)
         if group is None or record is None:
             return False
-        changed = group.segment_at == now
+        changed, known = group.segment_at == now, self._times.shapes
         if not self._life.step_done(record, group, event.step, now):
             return changed
+        if self._times.shapes != known:
+            # What a policy could not know of this group before, it may act upon now.
+            self._groups.touch(group)
+            changed = True
         return self._orders.mark_ending(group) or changed or self._watches_steps
 
     def _gpus_freed(self, event: events.GpusFreed, now: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from elastic_dit.control import actions
 from elastic_dit.control.decisions import DecisionLog
 from elastic_dit.control.dispatch import DispatchPolicy
+from elastic_dit.control.forced import ForcedDegrees
 from elastic_dit.control.groups import GroupState
 from elastic_dit.control.orders import Orders
 from elastic_dit.control.requests import RequestRecord, RequestTable
@@ -27,9 +28,9 @@ class Planner:
     ----------
     refused : int
         Actions refused and exceptions caught so far.
-    """
     stopped : bool
         Whether one of them ended the last planning before the policy was done.
+    """
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Planner:
         orders: Orders,
         log: DecisionLog,
         allowed: AllowedTimes,
+        forced: ForcedDegrees,
     ) -> None:
         self._dispatch = dispatch
         self._view = view
@@ -46,17 +48,19 @@ class Planner:
         self._orders = orders
         self._log = log
         self._allowed = allowed
+        self._forced = forced
         self.refused = 0
+        self.stopped = False
 
     def __repr__(self) -> str:
         return f"<Planner {self._dispatch!r}, {self.refused} refused>"
-        self.stopped = False
 
     def plan(self, now: float) -> None:
         """Ask the policy, or those that are forced, and carry out what it says."""
         self.stopped = False
         try:
-            for action in self._dispatch.plan(self._view, now):
+            policy = self._forced if self._forced.is_due(self._view, now) else self._dispatch
+            for action in policy.plan(self._view, now):
                 problem = self._apply(action, now)
                 if problem is not None:
                     self._refuse(action.request_id, f"{action}: {problem}", now)
@@ -66,11 +70,11 @@ class Planner:
 
     def _refuse(self, subject: str, problem: str, now: float) -> None:
         self.refused += 1
+        self.stopped = True
         self._log.add(now, "refused", subject, (), problem)
 
     def _apply(self, action: actions.Action, now: float) -> str | None:
         """Carry an action out; what stands against it, if anything does."""
-        self.stopped = True
         record = self._table.live.get(action.request_id)
         if record is None:
             return "no live request has this id"

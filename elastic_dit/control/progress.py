@@ -56,6 +56,11 @@ class ObservedTimes:
     def __repr__(self) -> str:
         return f"<ObservedTimes of {len(self._means)} stage shapes>"
 
+    @property
+    def shapes(self) -> int:
+        """How many shapes it has seen; grows when one is seen for the first time."""
+        return len(self._means)
+
     def observe(
         self,
         request: GenerationRequest,
@@ -81,6 +86,21 @@ class ObservedTimes:
         """Mean seconds of a stage, of one step for the DiT; None where none was seen."""
         mean = self._means.get(_shape(request, stage, dop))
         return mean.value if mean else None
+
+    def guess(self, request: GenerationRequest, stage: Stage) -> float | None:
+        """Seconds on one GPU by the seen shape of the most similar size, in proportion to it.
+
+        None where no shape of the model was seen. A guess to rank requests by until their own
+        shape is seen, no more: the smaller a shape, the less it is proportional to its size.
+        """
+        size = request.width * request.height * request.num_frames
+        nearest: tuple[float, float] | None = None
+        for (model, other, width, height, frames, dop, _), mean in self._means.items():
+            if (model, other, dop) == (request.model, stage, 1):
+                ratio = size / (width * height * frames)
+                found = (max(ratio, 1 / ratio), mean.value * ratio)
+                nearest = min(nearest or found, found)
+        return None if nearest is None else nearest[1]
 
 
 def _shape(request: GenerationRequest, stage: Stage, dop: int) -> _Shape:

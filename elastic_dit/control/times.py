@@ -15,10 +15,11 @@ Figure 8 shows where a request is large enough to be worth it."""
 
 
 class ExpectedTimes:
-    """`StageTimes` of what was seen here; else of a profile; else, for wider groups, a guess.
+    """`StageTimes` of what was seen here; else of a profile; else a guess.
 
     A policy that asks only for what was seen would never try a degree of parallelism for the
-    first time. What it tries is seen, and then the guess is forgotten.
+    first time, and could not tell a long request from a short one the first time it sees their
+    shapes. What it tries is seen, and then the guess is forgotten.
 
     Parameters
     ----------
@@ -36,6 +37,8 @@ class ExpectedTimes:
     >>> times = ExpectedTimes(observed)
     >>> times.seconds(request, Stage.DIT, 2)
     0.625
+    >>> times.seconds(request.model_copy(update={"num_frames": 5}), Stage.DIT)
+    5.0
     >>> observed.observe(request, Stage.DIT, 2, 0.9)
     >>> times.seconds(request, Stage.DIT, 2), times.seconds(request, Stage.DIT, 4)
     (0.9, 0.5625)
@@ -48,6 +51,12 @@ class ExpectedTimes:
     def __repr__(self) -> str:
         return f"<ExpectedTimes {self._observed!r}, profile {self._profile!r}>"
 
+    @property
+    def shapes(self) -> int:
+        """See `ObservedTimes.shapes`; grows also when the profile is read anew."""
+        profiled: int = getattr(self._profile, "shapes", 0)
+        return self._observed.shapes + profiled
+
     def seconds(
         self, request: GenerationRequest, stage: Stage, dop: int = 1, kind: str = ""
     ) -> float | None:
@@ -59,7 +68,9 @@ class ExpectedTimes:
             profiled = self._profile.seconds(request, stage, dop, kind)
             if profiled is not None:
                 return profiled
-        if stage is not Stage.DIT or dop == 1 or dop % 2:
+        if dop == 1:
+            return self._observed.guess(request, stage)
+        if stage is not Stage.DIT or dop % 2:
             return None
         half = self.seconds(request, stage, dop // 2, kind)
         return None if half is None else _DOUBLING * half
@@ -87,6 +98,11 @@ class AllowedTimes:
 
     def __repr__(self) -> str:
         return f"<AllowedTimes {self._times!r}, DoP up to {self.widest or 'any'}>"
+
+    @property
+    def shapes(self) -> int:
+        """How many shapes were seen so far where times are observed; 0 where they are given."""
+        return getattr(self._times, "shapes", 0)
 
     def allows(self, request: GenerationRequest, dop: int) -> bool:
         """Whether a group of that size could run the request."""

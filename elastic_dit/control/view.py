@@ -252,6 +252,12 @@ class ClusterView:
         widest: int | None = getattr(self.times, "widest", None)
         return widest
 
+    @property
+    def shapes_seen(self) -> int:
+        """Grows when `times` learns of something that it did not know before."""
+        seen: int = getattr(self.times, "shapes", 0)
+        return seen
+
     # ----------------------------------------------------------------------------------- GPUs
     @property
     def gpus(self) -> Iterable[GpuView]:

@@ -119,15 +119,16 @@ class JobBook:
         self._jobs: dict[int, Job] = {}
         self._times: dict[tuple[object, ...], ShapeTimes] = {}
         self._read_at = -math.inf
-        self._widest: int | None = None
+        self._known: tuple[int | None, int] = (None, 0)
 
     def __repr__(self) -> str:
         return f"<JobBook of {len(self._jobs)} jobs, {len(self._times)} shapes>"
 
     def begin(self, view: ClusterView, now: float) -> None:
         """A new look: forget what may have changed, and what is too much."""
-        if now - self._read_at >= _TIMES_FRESH_S or self._widest != view.widest:
-            self._read_at, self._widest = now, view.widest
+        known = (view.widest, view.shapes_seen)
+        if now - self._read_at >= _TIMES_FRESH_S or self._known != known:
+            self._read_at, self._known = now, known
             self._times.clear()
         if len(self._jobs) > _JOBS_KEPT:
             self._jobs.clear()

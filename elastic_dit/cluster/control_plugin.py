@@ -21,7 +21,11 @@ from elastic_dit.cluster.archive import Archive
 from elastic_dit.cluster.custody import Custody, lost_keys
 from elastic_dit.cluster.desk import RequestDesk
 from elastic_dit.cluster.directory import Hello, Member
+from elastic_dit.cluster.forgetting import Forgetting
+from elastic_dit.cluster.machine_desk import MachineDesk
+from elastic_dit.cluster.measuring import MeasuringDesk
 from elastic_dit.cluster.messages import EVENT_OP, FENCE_OP, HELLO_OP, WELCOME_OP, decode_event
+from elastic_dit.cluster.metrics_desk import MetricsDesk
 from elastic_dit.cluster.planning import Planning
 from elastic_dit.cluster.reactor import Reactor
 from elastic_dit.cluster.reports import topic_of
@@ -55,10 +59,10 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     reactor: Reactor
     desk: RequestDesk
+    archive: Archive
     planning: Planning
     custody: Custody
 
-    archive: Archive
     def __init__(
         self,
         config: Config,
@@ -78,42 +82,40 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self._scheduler = scheduler
         self.reactor = Reactor(scheduler, self._config, self._clock)
         self.desk = RequestDesk(self.reactor)
-        self.planning = Planning(self.reactor)
-        self.custody = Custody(self.reactor)
-        self._store = StoreHost(get_address_host(scheduler.address), self._meet_at)
         self.archive = Archive(self.reactor)
+        self.planning = Planning(self.reactor)
+        machines = MachineDesk(self.reactor)
+        measuring = MeasuringDesk(self.reactor, self.desk)
+        self.custody = Custody(self.reactor)
+        metrics = MetricsDesk(self.reactor)
+        metrics.show_on(scheduler)
+        self._store = StoreHost(get_address_host(scheduler.address), self._meet_at)
         self._open_store()
         scheduler.handlers.update(
-            elastic_dit_submit=self.desk.submit,
+            elastic_dit_submit=metrics.counted(self.desk.submit),
             elastic_dit_cancel=self.desk.cancel,
             elastic_dit_outcome=self.desk.outcome,
+            elastic_dit_join=self.desk.join,
+            elastic_dit_requests=self.archive.requests,
+            elastic_dit_status_of=self.archive.status_of,
             elastic_dit_models=self.desk.models,
+            elastic_dit_forget=Forgetting(self.reactor, self.desk).forget,
+            elastic_dit_metrics=metrics.metrics,
             elastic_dit_status=self.status,
             elastic_dit_configure=self.configure,
+            elastic_dit_degrees=measuring.degrees,
+            elastic_dit_force=measuring.force,
+            elastic_dit_machines=machines.machines,
+            elastic_dit_give_back=machines.give_back,
             elastic_dit_snapshot=self.planning.snapshot,
             elastic_dit_publish_plan=self.planning.publish,
             elastic_dit_lease=self.planning.lease,
         )
-            elastic_dit_join=self.desk.join,
-            elastic_dit_requests=self.archive.requests,
-            elastic_dit_status_of=self.archive.status_of,
         scheduler.stream_handlers.update(
             {HELLO_OP: self.hello, EVENT_OP: self.event, FENCE_OP: self.desk.fences.passed}
         )
         self._ticking = PeriodicCallback(self._tick, self._config.control.tick_s * 1000)
         self._ticking.start()
-
-    async def close(self) -> None:
-        """Stop ticking."""
-        self._ticking.stop()
-        self.planning.close()
-        await self._store.close()
-        await self.reactor.carrier.restarts.close()
-
-    # -- calls
-    async def status(self) -> dict[str, Any]:
-        """Requests, queues and GPUs as plain data.
-
         self.reactor.rib.open()
         self.reactor.open_journal()
 
@@ -125,15 +127,27 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Say that the cluster goes down: with a journal, what ends from now on runs again."""
         if self.reactor.keeper is not None:
             self.reactor.keeper.suspend()
+
+    async def close(self) -> None:
+        """Stop ticking."""
+        self._ticking.stop()
+        await self.reactor.rib.close()
+        if self.reactor.keeper is not None:
+            await self.reactor.keeper.close()
+        self.planning.close()
+        await self._store.close()
+        await self.reactor.carrier.restarts.close()
+
+    # -- calls
+    async def status(self) -> dict[str, Any]:
+        """Requests, queues and GPUs as plain data.
+
         Returns
         -------
         dict
             See `elastic_dit.cluster.status.status_of`.
-        await self.reactor.rib.close()
-        if self.reactor.keeper is not None:
-            await self.reactor.keeper.close()
         """
-        return status_of(self.reactor)
+        return status_of(self.reactor, self.planning.planner)
 
     async def configure(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Take the settings of the first who brings some; those of clients are their own affair.
@@ -146,6 +160,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         wanted = Config.parse(config)
         if _of_deployment(wanted) == _of_deployment(self.reactor.config):
             self._provisional = False
+            await self._journal_ready()
             return {"adopted": True}
         if not self._provisional or not self.reactor.is_blank:
             logger.warning("Other settings are in force already; those just brought are ignored")
@@ -153,12 +168,19 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.reactor.configure(wanted)
         self.planning.configure()
         self._open_store()
+        self.reactor.rib.open()
+        self.reactor.open_journal()
         self._provisional = False
         self._ticking.callback_time = wanted.control.tick_s * 1000
+        await self._journal_ready()
         return {"adopted": True}
 
+    async def _journal_ready(self) -> None:
+        """Whoever brings settings hears at once of a journal that cannot be opened."""
+        if self.reactor.keeper is not None:
+            await self.reactor.keeper.ready()
+
     # -- streams: an exception here would end the worker's connection
-            await self._journal_ready()
     def hello(self, worker: str, engine: Mapping[str, Any]) -> None:
         """An engine introduces itself, once more if it was not answered yet."""
         try:
@@ -166,18 +188,10 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         except ElasticDitError as error:
             logger.warning("Worker %s: %s", worker, error)
             return
-        self.reactor.rib.open()
-        self.reactor.open_journal()
         directory = self.reactor.directory
         member = directory.at(worker)
-        await self._journal_ready()
         is_known = member is not None and member.hello.instance == hello.instance
         if member is None or not is_known:
-    async def _journal_ready(self) -> None:
-        """Whoever brings settings hears at once of a journal that cannot be opened."""
-        if self.reactor.keeper is not None:
-            await self.reactor.keeper.ready()
-
             for former in (member, directory.named(hello.name)):
                 self._lose(former, "another process took its place")
             member = directory.join(hello, worker)
@@ -233,6 +247,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def _tick(self) -> None:
         self.reactor.tick()
+        self.reactor.rib.tick(self._clock())
         self.planning.tick()
 
     def _lose(self, member: Member | None, reason: str) -> None:
@@ -250,8 +265,8 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def _to_dict(self, **_: Any) -> dict[str, Any]:
         """For Dask's cluster dumps."""
-        return status_of(self.reactor)
+        return status_of(self.reactor, self.planning.planner)
 
 
 def _of_deployment(config: Config) -> dict[str, Any]:
-    return config.model_dump(exclude={"client"})
+    return config.model_dump(exclude={"client", "http"})

@@ -25,17 +25,14 @@ class MachineDesk:
         self._reactor = reactor
 
     def __repr__(self) -> str:
-        return f"<MachineDesk: {self.wanted} machines wanted>"
+        return f"<MachineDesk: {self.wanted or 'any number of'} machines wanted>"
 
     @property
     def wanted(self) -> int | None:
-        """Machines wanted in all, within the settings' limits; None where that is not decided."""
-        limits = self._reactor.config.placement
-        if limits.max_machines is None:
+        """Machines that a policy wants in all, within the limits; None where it said nothing."""
+        limits, asked = self._reactor.config.placement, self._reactor.carrier.nodes_wanted
+        if limits.max_machines is None or asked is None:
             return None
-        asked = self._reactor.carrier.nodes_wanted
-        if asked is None:
-            asked = len(self._reactor.controller.pool.nodes)
         return min(max(asked, limits.min_machines), limits.max_machines)
 
     async def machines(self) -> dict[str, Any]:
@@ -44,15 +41,18 @@ class MachineDesk:
         Returns
         -------
         dict
-            ``wanted``, machines in all or None; ``machines``, by name: ``workers``, names of
-            their engines' workers, and ``departure``, a `Departure` or None.
+            ``wanted``, machines in all or None; ``least``, below which there shall never be
+            fewer; ``machines``, by name: ``workers``, names of their engines' workers, and
+            ``departure``, a `Departure` or None.
         """
+        limits = self._reactor.config.placement
         workers = defaultdict(list)
         for member in self._reactor.directory.members:
             workers[member.hello.node].append(member.hello.name)
         departures = self._reactor.controller.departures
         return {
             "wanted": self.wanted,
+            "least": 0 if limits.max_machines is None else limits.min_machines,
             "machines": {
                 node: {"workers": names, "departure": departures.get(node)}
                 for node, names in workers.items()

@@ -120,10 +120,11 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
             if self._nodes_of(machine):
                 self._arrived.add(machine.name)
         self._arrived.intersection_update(here)
-        if answer["wanted"] is None:
-            return len(here)
         ours = {node for machine in here.values() for node in self._nodes_of(machine)}
-        return int(answer["wanted"]) - len(self._nodes.keys() - ours)
+        others = len(self._nodes.keys() - ours)
+        if answer["wanted"] is None:
+            return max(len(here), int(answer["least"]) - others)
+        return int(answer["wanted"]) - others
 
     async def recommendations(self, target: int) -> dict[str, Any]:
         """What to do: give drained machines back, ask for some, or take such a wish back."""

@@ -55,7 +55,7 @@ async def test_failures_and_cancellations_are_told_to_those_who_come_later():
     async with serving(1, make=lambda: engine) as cluster, connect(cluster) as client:
         futures = [await client.submit("a circle", request_id=name) for name in ("bad", "off")]
         await futures[1].cancel()
-        await eventually(lambda: all(future.done() for future in futures))
+        await eventually(lambda: all(future.done() for future in futures))  # noqa: F821
         status = await client.status_of("bad")
         assert (status.phase, status.error_type) == (Phase.FAILED, "ValueError")
         assert "no red" in status.reason

@@ -11,6 +11,7 @@ import click
 from elastic_dit.cli.options import connect
 from elastic_dit.cli.output import check_json_path, human_console, write_json
 from elastic_dit.cli.profile_schema import LatencyReport, OptimumReport, ProfileReport
+from elastic_dit.cli.ready import wait_until_settled
 from elastic_dit.cli.reproduce_tables import figure_table
 from elastic_dit.config import Config
 from elastic_dit.cost import step_time_cuts
@@ -70,6 +71,7 @@ def _cluster(options: Mapping[str, Any], console: Console) -> Iterator[Client]:
         if path is not None:
             raise click.UsageError("--config is for engines started here: give --virtual-gpus too")
         with connect(options) as client:
+            wait_until_settled(client, 1, client.config.client.ready_timeout_s)
             yield client
     elif is_named:
         raise click.UsageError("--virtual-gpus starts a cluster here: leave out --scheduler")
@@ -127,8 +129,6 @@ def _measure_shape(
 
 def _kinds(client: Client, wanted: str | None) -> list[str]:
     kinds = sorted({gpu["kind"] for gpu in client.status()["gpus"]})
-    if not kinds:
-        raise NotReady("no engine has joined the cluster")
     if wanted is None:
         return kinds
     if wanted not in kinds:

@@ -176,7 +176,7 @@ def test_profile_measures_stores_and_tells(
         (("--shape", "33x64"), "width = 33: must be a multiple of"),
         (("--model", "mona-lisa"), "model = 'mona-lisa': must be"),
         (("--dops", "1,2"), "dops = 2: must be one of 1"),
-        (("--kind", "H100"), "kind = 'H100': must be one of virtual"),
+        (("--kind", "H100"), "kind = 'H100': must be one of fake"),
         (("--rib", "{tmp}/none/rib.sqlite"), "unable to open database file"),
         (("--rib", "oracle+nope://db"), "the URL of a database whose driver is installed"),
         (("--json", "{tmp}/none/a.json"), "No such file or directory"),

@@ -13,6 +13,7 @@ from distributed.config import get_loop_factory
 from elastic_dit.cli.interrupts import Interrupts
 from elastic_dit.cli.worker_launch import Launch, find_scheduler
 from elastic_dit.cluster.bootstrap import ensure_control
+from elastic_dit.cluster.exposure import kept_local, warn_if_exposed
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks, start_error
 from elastic_dit.cluster.processes import end_quickly, worker_processes
 from elastic_dit.cluster.workers import CONTROL_SUFFIX
@@ -71,8 +72,10 @@ class _Crew:
         await ensure_control(
             address, security=launch.security, config=launch.config, timeout_s=launch.timeout_s
         )
+        warn_if_exposed("The cluster", [address])
         self._nannies = {
-            name: entry["cls"](address, **entry["options"]) for name, entry in launch.spec.items()
+            name: entry["cls"](address, **kept_local(address, entry["options"]))
+            for name, entry in launch.spec.items()
         }
         await asyncio.gather(*(self._start(name) for name in self._nannies))
         self._is_up = True

@@ -21,6 +21,7 @@ from elastic_dit.cluster.archive import Archive
 from elastic_dit.cluster.custody import Custody, lost_keys
 from elastic_dit.cluster.desk import RequestDesk
 from elastic_dit.cluster.directory import Hello, Member
+from elastic_dit.cluster.exposure import warn_if_exposed
 from elastic_dit.cluster.forgetting import Forgetting
 from elastic_dit.cluster.machine_desk import MachineDesk
 from elastic_dit.cluster.measuring import MeasuringDesk
@@ -80,6 +81,9 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: Any) -> None:
         """Open for business. Does not wait, so two registrations at once cannot interleave."""
         self._scheduler = scheduler
+        warn_if_exposed(
+            "The Dask scheduler", [listener.listen_address for listener in scheduler.listeners]
+        )
         self.reactor = Reactor(scheduler, self._config, self._clock)
         self.desk = RequestDesk(self.reactor)
         self.archive = Archive(self.reactor)

@@ -213,7 +213,7 @@ class Client(Jobs):
         options = {
             name: value for name, value in locals().items() if name != "self" and value is not None
         }
-        return self._sync(self._submit_one(_with_picture(options)))
+        return self._sync(self._submit_one(options))
 
     def map(self, prompts: Iterable[str], **options: Any) -> Any:
         """Ask for one video or image per prompt, with the same options for each.
@@ -238,8 +238,7 @@ class Client(Jobs):
             raise TypeError("map() takes no request_id: it would be the same for every prompt")
         if isinstance(prompts, str):
             raise TypeError("map() takes a list of prompts; submit() takes one")
-        options = _with_picture(options)
-        return self._sync(self._submit([{**options, "prompt": prompt} for prompt in prompts]))
+        return self._sync(self._map(list(prompts), options))
 
     def gather(self, futures: Iterable[GenerationFuture]) -> Any:
         """Results of many futures, in their order; raises the first error."""
@@ -252,6 +251,10 @@ class Client(Jobs):
     def status(self) -> Any:
         """Requests, queues and GPUs as plain data (see `elastic_dit.cluster.status.status_of`)."""
         return self._sync(self._call("elastic_dit_status"))
+
+    def metrics(self) -> Any:
+        """What the control plane counts: `elastic_dit.metrics.tally.Readings`."""
+        return self._sync(self._metrics())
 
     # -- the same, on the event loop
     async def _connect(self) -> Self:
@@ -277,8 +280,12 @@ class Client(Jobs):
             raise
 
     async def _submit_one(self, options: dict[str, Any]) -> GenerationFuture:
-        [future] = await self._submit([options])
+        [future] = await self._submit([await _with_picture(options)])
         return future
+
+    async def _map(self, prompts: list[str], options: dict[str, Any]) -> list[GenerationFuture]:
+        options = await _with_picture(options)
+        return await self._submit([{**options, "prompt": prompt} for prompt in prompts])
 
     async def _submit(self, submissions: list[dict[str, Any]]) -> list[GenerationFuture]:
         is_named = any("request_id" in options for options in submissions)
@@ -329,6 +336,9 @@ class Client(Jobs):
         reply = await self._call("elastic_dit_models")
         return tuple(ModelCard.model_validate(card) for card in reply["models"])
 
+    async def _metrics(self) -> Readings:
+        return Readings.from_wire(await self._call("elastic_dit_metrics"))
+
     async def _call(self, operation: str, limit_s: float | None = None, **arguments: Any) -> Any:
         if limit_s is None:
             limit_s = self.config.client.submit_timeout_s
@@ -351,6 +361,14 @@ class Client(Jobs):
         )
 
 
+async def _with_picture(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with their picture read and checked, where there is one: not on the loop."""
+    image = options.get("image")
+    if image is None:
+        return options
+    return {**options, "image": await asyncio.to_thread(InputImage.of, image)}
+
+
 _listeners: WeakKeyDictionary[distributed.Client, Listener] = WeakKeyDictionary()
 
 
@@ -358,12 +376,6 @@ def _listener_of(dask: distributed.Client) -> Listener:
     """One per Dask client: a topic has a single handler there."""
     if dask not in _listeners:
         _listeners[dask] = Listener(dask)
-def _with_picture(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with their picture read and checked, where there is one: here, not on the loop."""
-    image = options.get("image")
-    return options if image is None else {**options, "image": InputImage.of(image)}
-
-
     return _listeners[dask]
 
 

@@ -103,6 +103,18 @@ class Jobs:
         """
         return self._sync(self._cancel(request_id, reason))
 
+    def forget(self, request_id: str) -> Any:
+        """Stop a request if it lives, and forget it with its result, for everybody.
+
+        Raises
+        ------
+        UnknownRequest
+            Where there is none of that id.
+        JournalError
+            Where the journal cannot be told.
+        """
+        return self._sync(self._call("elastic_dit_forget", request_id=request_id))
+
     async def _future(self, request_id: str) -> GenerationFuture:
         await asyncio.sleep(0)  # futures of the same id that were just dropped go first
         # Before the call, so that an end that follows at once finds its future here.

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from elastic_dit.client import Client
+    from elastic_dit.config import Config
 
 __all__ = [
     "COUNT",
@@ -85,7 +86,13 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
-def connect(options: Mapping[str, Any], limit_s: float | None = None) -> Client:
+def connect(
+    options: Mapping[str, Any],
+    limit_s: float | None = None,
+    *,
+    config: Config | None = None,
+    asynchronous: bool = False,
+) -> Client:
     """Open a client of the cluster that a command's options name.
 
     Parameters
@@ -94,6 +101,10 @@ def connect(options: Mapping[str, Any], limit_s: float | None = None) -> Client:
         Values of `cluster_options` by name; others are ignored.
     limit_s : float, optional
         Longest wait for the first engine, seconds, where it is less than the configured one.
+    config : Config, optional
+        Of which the section ``client`` counts.
+    asynchronous : bool
+        For use in the running event loop, which then awaits the client.
 
     Raises
     ------
@@ -117,14 +128,20 @@ def connect(options: Mapping[str, Any], limit_s: float | None = None) -> Client:
         raise click.UsageError("say which cluster: --scheduler ADDRESS or --scheduler-file FILE")
     _check_scheduler_file(scheduler_file)
     security = _security(options)
-    waits = ClientConfig()
+    waits = (config or Config()).client
     if limit_s is not None:
         waits = ClientConfig(
+            connect_timeout_s=waits.connect_timeout_s,
             ready_timeout_s=min(limit_s, waits.ready_timeout_s),
             submit_timeout_s=min(limit_s, waits.submit_timeout_s),
         )
-    config = Config(client=waits)
-    return Client(scheduler, scheduler_file=scheduler_file, security=security, config=config)
+    return Client(
+        scheduler,
+        scheduler_file=scheduler_file,
+        security=security,
+        config=Config(client=waits),
+        asynchronous=asynchronous,
+    )
 
 
 def _check_scheduler_file(path: str | None) -> None:

@@ -36,6 +36,7 @@ __all__ = [
     "let_go",
     "release",
     "revive",
+    "revoke",
     "wanted_by",
     "withdraw",
 ]
@@ -103,7 +104,14 @@ def fail(scheduler: Any, key: str, error: Exception) -> None:
 def withdraw(scheduler: Any, key: str, reason: str) -> None:
     """Cancel `key` at all its clients and forget it, unless it has ended."""
     task = scheduler.tasks.get(key)
-    if task is None or task.state != "released":
+    if task is not None and task.state == "released":
+        revoke(scheduler, key, reason)
+
+
+def revoke(scheduler: Any, key: str, reason: str) -> None:
+    """Cancel `key` at all its clients, ended or not, and free its value if it has one."""
+    task = scheduler.tasks.get(key)
+    if task is None:
         return
     cancelled = {"op": "cancelled-keys", "keys": [key], "reason": reason, "msg": None}
     scheduler.report(cancelled, ts=task)

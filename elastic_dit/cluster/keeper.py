@@ -209,6 +209,16 @@ class RequestKeeper:
         if not self._is_suspended:
             self._ends.begin(command.request_id, self._write_end(command))
 
+    async def forget(self, request_id: str) -> None:
+        """Forget a request that is over, its result first.
+
+        Raises
+        ------
+        JournalError
+        """
+        await asyncio.to_thread(self._delete_results, (request_id,))
+        await self._journal.write(Forgotten(request_id))
+
     async def settled(self, request_id: str) -> None:
         """Wait until the end of a request, if it has come, is written and told."""
         await self._ends.settled(request_id)

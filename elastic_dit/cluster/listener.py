@@ -42,6 +42,7 @@ class Watch:
         self.progress = Progress(request_id=request_id, phase=Phase.QUEUED)
         self.outcome: Outcome | None = None
         self.heard_at = monotonic()
+        self._news = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Watch {self.progress.request_id}: {self.progress.phase}>"
@@ -57,6 +58,11 @@ class Watch:
         self.heard_at = monotonic()
         if report.progress.at >= self.progress.at:
             self.progress, self.outcome = report.progress, report.outcome
+            self._tell()
+
+    async def news(self) -> None:
+        """Return once something more is known."""
+        await self._news.wait()
 
     def cancel(self, reason: str) -> None:
         """Note that this client has cancelled the request; it hears no more of it."""
@@ -67,6 +73,11 @@ class Watch:
         self.outcome = Outcome(
             request_id=request_id, phase=Phase.CANCELLED, attempts=attempt, reason=reason
         )
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
 
 class Listener:

@@ -18,7 +18,6 @@ from elastic_dit.cluster.reports import Outcome, Report, topic_of, write_report
 from elastic_dit.config import Config
 from elastic_dit.control.controller import Controller
 from elastic_dit.control.placement import make_placement
-from elastic_dit.control.progress import ObservedTimes
 from elastic_dit.control.requests import RequestRecord
 from elastic_dit.control.times import ExpectedTimes
 from elastic_dit.errors import GenerationFailed
@@ -30,10 +29,11 @@ from elastic_dit.events import (
     Event,
     Fail,
     ResultLost,
-    StartStage,
     StageDone,
+    StartStage,
     Tick,
 )
+from elastic_dit.metrics.recorder import Recorder
 from elastic_dit.request import Stage
 from elastic_dit.rib import RibKeeper
 
@@ -73,6 +73,7 @@ class Reactor:
         self._clock_to_wall = time.time() - clock()
         self.cards = CardBoard()
         self.checking = 0
+        self.recorder = Recorder()
         self.configure(config)
 
     def __repr__(self) -> str:
@@ -94,17 +95,16 @@ class Reactor:
             observed=rib.observed,
             admission=config.admission,
         )
+        self.rib = rib
         self.config = config
         self.cards.configured = tuple(model.name for model in config.models)
         self.directory = Directory(config.control.slots_per_node)
         self.carrier = CommandCarrier(self.scheduler, self.directory)
         self.feed = ProgressFeed(self._send, config.control.progress_interval_s)
         self._held_back: dict[str, None] = {}
+        self.keeper: RequestKeeper | None = None
         self.meet_at("")
 
-        self.keeper: RequestKeeper | None = None
-    @property
-    def uses_groups(self) -> bool:
     def open_journal(self) -> None:
         """Begin to read what an earlier life has left, where the settings name a journal.
 
@@ -116,6 +116,8 @@ class Reactor:
         if self.config.journal.path is not None:
             self.keeper = RequestKeeper(self, self.config.journal)
 
+    @property
+    def uses_groups(self) -> bool:
         """Whether the dispatch policy may want several GPUs for one request."""
         return getattr(self.controller.dispatch, "uses_groups", True)
 
@@ -147,7 +149,8 @@ class Reactor:
         events = deque([event])
         while events:
             event = events.popleft()
-            commands = self._handle(event)
+            now = self.clock()
+            commands = self._handle(event, now)
             for command in commands:
                 try:
                     events.extend(self._carry(command))
@@ -155,25 +158,26 @@ class Reactor:
                     logger.exception("Cannot carry out %s", command)
                     self._break(request_id_of(command), error)
             self._free_unwanted(event, commands)
+            self._count(event, commands, now)
 
     def tick(self) -> None:
         """Let time pass: deadlines, and places in line."""
         self.observe(Tick())
+        if self.keeper is not None:
+            self.keeper.tick(self.clock())
         for queue in self.controller.table.queues.values():
             for place, record in enumerate(queue):
                 if self.feed.has_moved(record.request_id, place):
                     self._offer(record)
-        if self.keeper is not None:
-            self.keeper.tick(self.clock())
 
     def _stay_awake(self) -> None:
         # Dask sees no task running; without this an idle timeout would end the cluster.
         if self.controller.table.live or self.checking:
             self.scheduler.idle_since = None
 
-    def _handle(self, event: Event) -> list[Command]:
+    def _handle(self, event: Event, now: float) -> list[Command]:
         try:
-            return self.controller.handle(event, self.clock())
+            return self.controller.handle(event, now)
         except Exception as error:
             logger.exception("The controller cannot handle %s", event)
             self._break(request_id_of(event), error)
@@ -181,13 +185,35 @@ class Reactor:
                 return []
             reason = f"internal error: {type(error).__name__}: {error}"
             return self._handle(
-                CancelRequested(request_id=str(request_id_of(event)), reason=reason)
+                CancelRequested(request_id=str(request_id_of(event)), reason=reason), now
             )
+
+    def _count(self, event: Event, commands: list[Command], now: float) -> None:
+        try:
+            self.recorder.note(self.controller, event, commands, now)
+        except Exception:
+            logger.exception("Cannot count %s", event)
 
     def _carry(self, command: Command) -> Iterator[Event]:
         if isinstance(command, Complete) and not self.carrier.holds(command.result):
             yield ResultLost(request_id=command.request_id)
             return
+        if self.keeper is not None and isinstance(command, Complete | Fail | Cancelled):
+            self.keeper.end(command)
+            return
+        if self.keeper is not None and isinstance(command, StartStage):
+            self.keeper.begin(command)
+        self.conclude(command)
+
+    def conclude(self, command: Command) -> bool:
+        """Carry a command out, and tell clients if it is an end.
+
+        Returns
+        -------
+        bool
+            False where a result cannot be given: its worker is gone.
+        """
+        is_held = not isinstance(command, Complete) or self.carrier.holds(command.result)
         if isinstance(command, Complete | Fail | Cancelled):
             self._tell_end(command.request_id)
         if is_held:
@@ -211,22 +237,6 @@ class Reactor:
             return
         if not any(isinstance(command, Complete) for command in commands):
             self.carrier.free(event.output)
-        if self.keeper is not None and isinstance(command, Complete | Fail | Cancelled):
-            self.keeper.end(command)
-            return
-        if self.keeper is not None and isinstance(command, StartStage):
-            self.keeper.begin(command)
-        self.conclude(command)
-
-    def conclude(self, command: Command) -> bool:
-        """Carry a command out, and tell clients if it is an end.
-
-        Returns
-        -------
-        bool
-            False where a result cannot be given: its worker is gone.
-        """
-        is_held = not isinstance(command, Complete) or self.carrier.holds(command.result)
 
     def _break(self, request_id: str | None, error: Exception) -> None:
         if request_id is not None:

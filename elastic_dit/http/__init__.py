@@ -1,0 +1,1 @@
+"""The HTTP API: OpenAI's shapes over a cluster. ``elastic-dit serve`` runs it."""

@@ -1,0 +1,142 @@
+"""``/v1/images``: pictures, answered once they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import FileResponse
+
+from elastic_dit.cluster.reports import RequestStatus
+from elastic_dit.errors import ElasticDitError, InvalidRequest
+from elastic_dit.http.bodies import read_image_body
+from elastic_dit.http.desk import JobDesk
+from elastic_dit.http.keys import Owner
+from elastic_dit.http.openapi import IMAGE_BODY, MEDIA
+from elastic_dit.http.renders import VARIANTS, Result
+from elastic_dit.http.schemas import ImageCreate, ImageData, ImagesAnswer
+from elastic_dit.http.shapes import IMAGE_PREFIX, job_id, options_of
+from elastic_dit.http.videos import IdempotencyKey, owned, require_result
+from elastic_dit.http.waits import Gone, unless_gone
+from elastic_dit.request import MAX_SEED
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/images", tags=["images"])
+
+_GONE = "its HTTP client has gone"
+
+
+@router.post("/generations", response_model=ImagesAnswer, openapi_extra=IMAGE_BODY)
+async def create_images(
+    request: Request, owner: Owner, idempotency_key: IdempotencyKey = None
+) -> ImagesAnswer:
+    """Make images and wait for them.
+
+    A client that goes before they are made cancels them, unless it gave an Idempotency-Key, with
+    which it can come back for them.
+    """
+    state = request.app.state
+    body = await read_image_body(request)
+    if body.n > state.config.max_images:
+        raise InvalidRequest("n", body.n, f"from 1 to {state.config.max_images}")
+    state.waits.check()
+    with state.waits.one():
+        jobs = await _submit(state.desk, body, owner, idempotency_key)
+        work = _made(state, body, jobs, str(request.base_url))
+        try:
+            data = await unless_gone(request, work, state.config.answer_timeout_s)
+        except (Gone, asyncio.CancelledError):
+            if idempotency_key is None:
+                await _cancel(state.desk, jobs)
+            raise
+    return await _answer(state.desk, body, jobs, data)
+
+
+@router.get("/{image_id}/content", response_class=FileResponse, responses=MEDIA)
+async def download_image(
+    request: Request,
+    owner: Owner,
+    image_id: Annotated[str, Path(max_length=64)],
+    output_format: Literal["png", "webp", "jpeg"] = "png",
+) -> FileResponse:
+    """An image as a file."""
+    desk: JobDesk = request.app.state.desk
+    require_result(await owned(desk, image_id, IMAGE_PREFIX, owner))
+    path = await request.app.state.renders.file(
+        image_id, output_format, lambda: desk.result(image_id)
+    )
+    return FileResponse(
+        path,
+        media_type=VARIANTS[output_format].media_type,
+        filename=path.name,
+        content_disposition_type="inline",
+    )
+
+
+async def _submit(
+    desk: JobDesk, body: ImageCreate, owner: str, idempotency_key: str | None
+) -> list[RequestStatus]:
+    """One job per image; where one is refused, those before it are cancelled."""
+    options = options_of(body, None)
+    jobs: list[RequestStatus] = []
+    try:
+        for number in range(body.n):
+            # Each has a key of its own, so that a repetition finds each.
+            key = None if idempotency_key is None else f"{number} {idempotency_key}"
+            mine = {**options, "request_id": job_id(IMAGE_PREFIX, owner, key)}
+            if number:
+                mine["seed"] = (jobs[0].request.seed + number) % (MAX_SEED + 1)
+            jobs.append(await desk.submit(mine, owner))
+    except ElasticDitError:
+        if idempotency_key is None:
+            await _cancel(desk, jobs)
+        raise
+    return jobs
+
+
+async def _made(
+    state: Any, body: ImageCreate, jobs: Sequence[RequestStatus], base_url: str
+) -> list[ImageData]:
+    return list(await asyncio.gather(*(_image(state, body, job, base_url) for job in jobs)))
+
+
+async def _image(state: Any, body: ImageCreate, job: RequestStatus, base_url: str) -> ImageData:
+    job_id, form = job.request_id, body.output_format
+    # Waited for here: whoever waits in there keeps others from their files.
+    result = await state.desk.result(job_id)
+    path = await state.renders.file(job_id, form, lambda: _given(result))
+    seed = job.request.seed
+    if body.response_format == "url":
+        url = f"{base_url}v1/images/{job_id}/content?output_format={form}"
+        return ImageData(id=job_id, url=url, seed=seed)
+    content = await asyncio.to_thread(path.read_bytes)
+    return ImageData(id=job_id, b64_json=base64.b64encode(content).decode(), seed=seed)
+
+
+async def _given(result: Result) -> Result:
+    return result
+
+
+async def _cancel(desk: JobDesk, jobs: Sequence[RequestStatus]) -> None:
+    for job in jobs:
+        await desk.cancel(job.request_id, _GONE)
+
+
+async def _answer(
+    desk: JobDesk, body: ImageCreate, jobs: Sequence[RequestStatus], data: list[ImageData]
+) -> ImagesAnswer:
+    ended = [await desk.status_of(job.request_id) for job in jobs]
+    first = jobs[0].request
+    return ImagesAnswer(
+        created=int(time.time()),
+        data=data,
+        output_format=body.output_format,
+        size=f"{first.width}x{first.height}",
+        model=first.model,
+        inference_time_s=sum(record.seconds for job in ended for record in job.records),
+    )

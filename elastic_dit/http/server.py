@@ -1,0 +1,205 @@
+"""Runs the API: a port, a client of the cluster, uvicorn between them."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from elastic_dit.client import Client
+from elastic_dit.config import ClientConfig, Config
+from elastic_dit.errors import ConfigError
+from elastic_dit.http.app import make_app
+from elastic_dit.http.cluster_desk import ClusterDesk
+from elastic_dit.http.keys import KEYS_VARIABLE, ApiKeys
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+__all__ = ["Place", "bind", "check_exposure", "http_client_config", "serve"]
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 2048
+"""Connections that wait to be taken; more are refused by the operating system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where and how to listen.
+
+    Attributes
+    ----------
+    host : str
+    port : int
+        0 for any that is free.
+    certificate, certificate_key : str or None
+        PEM files, for HTTPS.
+    prefix : str
+        Path that a proxy takes off before it passes requests on, such as ``/video``.
+    """
+
+    host: str
+    port: int
+    certificate: str | None = None
+    certificate_key: str | None = None
+    prefix: str = ""
+
+
+def check_exposure(host: str, keys: ApiKeys, *, allow_anonymous: bool) -> None:
+    """Refuse to let everybody who can reach this machine use its GPUs by mistake.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if keys or allow_anonymous or _is_loopback(host):
+        return
+    allowed = (
+        f"a loopback address such as 127.0.0.1, unless there are API keys (--api-key-file, "
+        f"{KEYS_VARIABLE}) or --allow-anonymous says that everybody may"
+    )
+    raise ConfigError("host", host, allowed)
+
+
+def bind(place: Place) -> socket.socket:
+    """Take the port, before anything is started for it.
+
+    Raises
+    ------
+    ConfigError
+        Where it is taken, or the host is not this machine's.
+    """
+    try:
+        family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server(
+            (place.host, place.port), family=family, backlog=_BACKLOG, reuse_port=False
+        )
+    except (OSError, UnicodeError, OverflowError) as error:
+        address = f"{place.host}:{place.port}"
+        raise ConfigError("host and port", address, f"free and of this machine ({error})") from None
+    listener.setblocking(False)
+    return listener
+
+
+def url_of(listener: socket.socket, place: Place) -> str:
+    """Address of a bound port.
+
+    >>> place = Place(host="127.0.0.1", port=0)
+    >>> with bind(place) as listener:
+    ...     url_of(listener, place).startswith("http://127.0.0.1:")
+    True
+    """
+    scheme = "https" if place.certificate else "http"
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}{place.prefix}"
+
+
+def http_client_config(config: Config) -> Config:
+    """Settings of the client within: no HTTP request waits long for a first engine."""
+    waits = config.client
+    ready_s = min(waits.ready_timeout_s, config.http.ready_timeout_s)
+    return Config(
+        client=ClientConfig(
+            connect_timeout_s=waits.connect_timeout_s,
+            ready_timeout_s=ready_s,
+            submit_timeout_s=waits.submit_timeout_s,
+        )
+    )
+
+
+async def serve(
+    connect: Callable[[], Client],
+    listener: socket.socket,
+    place: Place,
+    *,
+    config: Config,
+    keys: ApiKeys,
+    tracer: Tracer | None = None,
+    when_ready: Callable[[str], None],
+) -> None:
+    """Answer requests until a signal ends it: SIGINT and SIGTERM, as uvicorn takes them.
+
+    Then no more connections are taken, and those that are open have
+    ``config.http.shutdown_s`` seconds to end.
+
+    Parameters
+    ----------
+    connect : callable
+        Makes an asynchronous client, in this event loop.
+    listener : socket
+        From `bind`.
+    place : Place
+    config : Config
+        Of which the sections ``http`` and ``client`` count.
+    keys : ApiKeys
+    tracer : Tracer, optional
+    when_ready : callable
+        Called with the address once requests are answered.
+
+    Raises
+    ------
+    SchedulerUnreachable
+        Where no cluster answers.
+    ConfigError
+        Where the certificate cannot be read.
+    """
+    client: Any = await connect()
+    desk = ClusterDesk(client, config.http.results_bytes)
+    app = make_app(desk, config.http, keys, tracer=tracer)
+    url = url_of(listener, place)
+    server = _Server(_uvicorn_config(app, place, config), lambda: when_ready(url))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await desk.close()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_ready = when_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._when_ready()
+
+
+def _uvicorn_config(app: Any, place: Place, config: Config) -> uvicorn.Config:
+    settings = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        root_path=place.prefix,
+        timeout_graceful_shutdown=max(1, round(config.http.shutdown_s)),
+        ssl_certfile=place.certificate,
+        ssl_keyfile=place.certificate_key,
+    )
+    try:
+        settings.load()
+    except (OSError, ValueError) as error:
+        raise ConfigError("certificate", place.certificate, f"a PEM file ({error})") from None
+    return settings
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it.
+
+    >>> [_is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "gpu-3")]
+    [True, True, True, False, False]
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ from elastic_dit.cli.generate import generate
 from elastic_dit.cli.plan import plan
 from elastic_dit.cli.profile import profile
 from elastic_dit.cli.reproduce import reproduce
+from elastic_dit.cli.serve import serve
 from elastic_dit.cli.status import status
 from elastic_dit.cli.verify import verify
 
@@ -24,5 +25,5 @@ def commands(debug: bool) -> None:
     del debug  # `elastic_dit.cli.main` looks for it before anything is imported
 
 
-for command in (demo, generate, plan, profile, reproduce, status, verify):
+for command in (demo, generate, plan, profile, reproduce, serve, status, verify):
     commands.add_command(command)

@@ -181,7 +181,7 @@ class AdmissionConfig(_Section):
     """Most frames of any request."""
     max_steps: Count | None = None
     """Most denoising steps of any request."""
-    max_prompt_characters: Count = 20_000
+    max_prompt_characters: Count = 100_000
     """Longest prompt or negative prompt; looked at before a tokenizer sees it."""
     max_per_client: Count | None = None
     """Requests that one client, or one `owner` it names, may have in the cluster at once."""

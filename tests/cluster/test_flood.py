@@ -98,8 +98,8 @@ async def test_what_is_refused_costs_no_engine_a_question():
         with pytest.raises(AdmissionRefused, match="me has 1 requests in the cluster") as caught:
             await client.submit("a circle", owner="me")
         assert caught.value.retry_after_s > 0
-        with pytest.raises(InvalidRequest, match=r"prompt = .*20000 characters"):
-            await client.submit("x" * 20_001, owner="you")
+        with pytest.raises(InvalidRequest, match=r"prompt = .*100000 characters"):
+            await client.submit("x" * 100_001, owner="you")
         assert await future.cancel()
 
 

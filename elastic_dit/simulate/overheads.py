@@ -29,7 +29,7 @@ class Overheads:
     jitter_probability, jitter_s : float
         Part of all messages that take `jitter_s` longer.
     messages : int
-        Messages that one transfer is made of, one after the other; each may be late.
+        Messages that one transfer is made of, sent together; it is late if any of them is.
     synchronous : bool
         An engine stays taken until its output has reached the next one, which then has no inputs
         to pull: what DisagFusion compares its queues with. It is not how engines here work.
@@ -89,8 +89,9 @@ class Overheads:
         """Seconds of one transfer."""
         seconds = self.latency_s + nbytes / self.bandwidth_bytes_per_s
         if self.jitter_probability:
-            late = sum(dice.random() < self.jitter_probability for _ in range(self.messages))
-            seconds += late * self.jitter_s
+            on_time = (1.0 - self.jitter_probability) ** self.messages
+            if dice.random() >= on_time:
+                seconds += self.jitter_s
         return seconds
 
     def stage_load(self, stage: Stage) -> float:

@@ -43,7 +43,7 @@ class Packed:
         self._regime = Regime()
         self._machines = Machines(config)
         self._members: frozenset[tuple[int, str, int]] = frozenset()
-        self._changed_at = -math.inf
+        self._solved_at = -math.inf
         self._pending = False
         self._agreed: Counter[str] = Counter()
 
@@ -66,9 +66,10 @@ class Packed:
         self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot], demand: Demand, now: float
     ) -> PlacementPlan | None:
         behind, idle = self._behind(snapshot), self._idle(snapshot, gpus)
-        if now - self._changed_at < self._config.cooldown_s:
+        if now - self._solved_at < self._config.cooldown_s:
             return None
         if self._pending or behind:
+            self._solved_at = now
             why = "workload changed" if self._pending else behind
             self._pending = False
             plan = self._improve(snapshot, gpus, demand, why, now)
@@ -144,7 +145,7 @@ class Packed:
         wanted = {gpu.gpu: frozenset(gpu.wanted) for gpu in snapshot.gpus}
         if not wish.differs and all(wanted[gpu] == keys for gpu, keys in residency.items()):
             return None
-        self._changed_at = now
+        self._solved_at = now
         return new_plan(snapshot, residency, why, nodes=wish.nodes, retire=wish.retire)
 
 

@@ -12,6 +12,7 @@ from elastic_dit.cli.profile import profile
 from elastic_dit.cli.reproduce import reproduce
 from elastic_dit.cli.serve import serve
 from elastic_dit.cli.status import status
+from elastic_dit.cli.train_predictor import train_predictor
 from elastic_dit.cli.verify import verify
 
 __all__ = ["commands"]
@@ -25,5 +26,5 @@ def commands(debug: bool) -> None:
     del debug  # `elastic_dit.cli.main` looks for it before anything is imported
 
 
-for command in (demo, generate, plan, profile, reproduce, serve, status, verify):
+for command in (demo, generate, plan, profile, reproduce, serve, status, train_predictor, verify):
     commands.add_command(command)

@@ -10,13 +10,18 @@ __all__ = ["reproduce"]
 
 
 @click.command()
-@click.argument("experiment", type=click.Choice(["ddit", "mixed-priority"]))
+@click.argument("experiment", type=click.Choice(["ddit", "mixed-priority", "predictor"]))
 @click.option(
     "--output", type=click.Path(file_okay=False), default="docs/results", show_default=True,
     metavar="DIR", help="Folder for the page and its pictures.",
 )  # fmt: skip
 @click.option("--seeds", type=COUNT, metavar="N", help="Runs per cell; default all.")
-@click.option("--requests", type=COUNT, metavar="N", help="Requests per run (ddit); default 100.")
+@click.option(
+    "--requests",
+    type=COUNT,
+    metavar="N",
+    help="Requests per run (ddit, predictor); default 100 and 300.",
+)
 @click.option("--processes", type=COUNT, metavar="N", help="Default: one for each core.")
 @json_option
 def reproduce(
@@ -32,6 +37,7 @@ def reproduce(
     \b
     ddit            10 mixes x 5 arrival rates x all policies, and a burst on 64 GPUs
     mixed-priority  deadlines and priorities: GF-DiT's workloads and listed figures
+    predictor       instance ratios on held-out workloads, beside the best static split
 
     Writes a page with tables and pictures; says what reproduces, what does not, and why.
     """  # noqa: D301 (click's mark for lines to be kept)

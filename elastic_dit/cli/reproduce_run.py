@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic_dit.cli.output import check_json_path, human_console, write_json
-from elastic_dit.cli.reproduce_tables import draw_ddit, draw_mixed_priority
+from elastic_dit.cli.reproduce_tables import draw_ddit, draw_mixed_priority, draw_predictor
 from elastic_dit.errors import ConfigError, SaveError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["make_folder", "run_reproduce"]
+__all__ = ["make_folder", "progress_bar", "run_reproduce"]
 
 
 def run_reproduce(
@@ -31,7 +31,7 @@ def run_reproduce(
     Parameters
     ----------
     experiment : str
-        ``ddit`` or ``mixed-priority``.
+        ``ddit``, ``mixed-priority`` or ``predictor``.
     output : str
         Folder, made if it is missing.
     seeds, requests : int or None
@@ -52,6 +52,8 @@ def run_reproduce(
     console = human_console(json_path)
     if experiment == "ddit":
         document = _ddit(console, folder, seeds, requests, processes)
+    elif experiment == "predictor":
+        document = _predictor(console, folder, seeds, requests, processes)
     else:
         document = _mixed_priority(console, folder, seeds, processes)
     write_json(json_path, document)
@@ -89,7 +91,7 @@ def _ddit(
 
     asked = DditExperiment()
     asked = replace(asked, seeds=_first(asked.seeds, seeds), requests=requests or asked.requests)
-    with _progress(console, asked.runs) as done:
+    with progress_bar(console, asked.runs) as done:
         report = reproduce_ddit(asked, processes=processes, done=done)
     console.print(draw_ddit(report))
     pictures = {"ddit-grid.png": draw_grid(report), "ddit-cells.png": draw_cells(report)}
@@ -106,7 +108,7 @@ def _mixed_priority(
 
     asked = MixedExperiment()
     asked = replace(asked, seeds=_first(asked.seeds, seeds))
-    with _progress(console, asked.runs) as done:
+    with progress_bar(console, asked.runs) as done:
         report = reproduce_mixed_priority(asked, processes=processes, done=done)
     console.print(draw_mixed_priority(report))
     files = {
@@ -117,6 +119,25 @@ def _mixed_priority(
     return report.model_dump_json(indent=2)
 
 
+def _predictor(
+    console: Console,
+    folder: Path,
+    seeds: int | None,
+    requests: int | None,
+    processes: int | None,
+) -> str:
+    from elastic_dit.reproduce.predictor import PredictorExperiment, reproduce_predictor
+    from elastic_dit.reproduce.predictor_page import predictor_page
+
+    asked = PredictorExperiment()
+    asked = replace(asked, seeds=_first(asked.seeds, seeds), requests=requests or asked.requests)
+    with progress_bar(console, asked.runs, "situations") as done:
+        report = reproduce_predictor(asked, processes=processes, done=done)
+    console.print(draw_predictor(report))
+    _write(console, folder, {"predictor.md": predictor_page(report).encode()})
+    return report.model_dump_json(indent=2)
+
+
 def _first(all_seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
     if count is not None and count > len(all_seeds):
         raise ConfigError("seeds", count, f"at most {len(all_seeds)}")
@@ -124,11 +145,13 @@ def _first(all_seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
 
 
 @contextmanager
-def _progress(console: Console, runs: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(
+    console: Console, runs: int, what: str = "simulations"
+) -> Iterator[Callable[[int], None]]:
     """A bar that is told how many more runs have ended."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = ("simulations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=runs)
 

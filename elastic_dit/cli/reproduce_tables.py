@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from elastic_dit.reproduce.predictor_schema import PredictorReport
     from elastic_dit.reproduce.schema import DditReport, MixedReport
 
-__all__ = ["draw_ddit", "draw_mixed_priority", "figure_table"]
+__all__ = ["draw_ddit", "draw_mixed_priority", "draw_predictor", "figure_table"]
 
 _VERDICT_STYLES = {"reproduced": "green", "in part": "yellow", "not reproduced": "red"}
 
@@ -84,3 +85,17 @@ def draw_mixed_priority(report: MixedReport) -> RenderableType:
             )  # fmt: skip
             workload = ""  # noqa: PLW2901 (told once)
     return table
+
+
+def draw_predictor(report: PredictorReport) -> RenderableType:
+    """Both predictors over the best split found, on held-out situations."""
+    from elastic_dit.reproduce.predictor_page import verdict
+
+    columns = ("throughput", "least", "best found", "latency", "worst")
+    table = figure_table("Over the best static split", ("predictor",), columns)
+    for name, of in report.predictors.items():
+        table.add_row(
+            name, f"{of.mean_throughput:.4f}", f"{of.least_throughput:.4f}", f"{of.best_found:.0%}",
+            f"{of.mean_latency:.3f}", f"{of.worst_latency:.3f}",
+        )  # fmt: skip
+    return Group(table, Text(verdict(report)))

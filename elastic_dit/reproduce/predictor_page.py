@@ -150,7 +150,7 @@ def _shifts(report: PredictorReport) -> Iterator[Sequence[str]]:
 
 def _forecasts(report: PredictorReport) -> tuple[tuple[str, ...], list[Sequence[str]]]:
     names = tuple(next(iter(report.forecasts.values())))
-    rows = [
+    rows: list[Sequence[str]] = [
         [arrivals, *(f"{errors[name]:.3f}" for name in names)]
         for arrivals, errors in report.forecasts.items()
     ]

@@ -271,7 +271,8 @@ _INTRODUCTION = """\
 # Schema of simulated figures
 
 `elastic-dit reproduce ddit --json FILE` writes a `DditReport`,
-`elastic-dit reproduce mixed-priority --json FILE` a `MixedReport`, and
+`elastic-dit reproduce mixed-priority --json FILE` a `MixedReport`,
+`elastic-dit reproduce predictor --json FILE` a `PredictorReport`, and
 `elastic-dit plan --json FILE` a `PlanReport`. All times are in seconds.
 Fields may be added; what is here keeps its meaning within one `schema_version`.
 
@@ -307,9 +308,21 @@ def schema_page() -> str:
         One table per model, the outermost first.
     """
     from elastic_dit.report.schema import model_table
+    from elastic_dit.reproduce import predictor_schema as predictor
     from elastic_dit.simulate.plan import ClassRow, PlanReport, PlanRow
 
-    models: tuple[type[BaseModel], ...] = (*_MODELS, PlanReport, PlanRow, ClassRow)
+    models: tuple[type[BaseModel], ...] = (
+        *_MODELS,
+        predictor.PredictorReport,
+        predictor.PredictorSetting,
+        predictor.PredictorFigures,
+        predictor.SituationFigures,
+        predictor.ChoiceFigures,
+        predictor.ShiftFigures,
+        PlanReport,
+        PlanRow,
+        ClassRow,
+    )
     return "\n".join([_INTRODUCTION, *map(model_table, models)])
 
 

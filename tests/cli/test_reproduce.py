@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_dit.reproduce import ddit, mixed_priority
+from elastic_dit.reproduce import ddit, mixed_priority, predictor
+from elastic_dit.reproduce.predictor_schema import PredictorReport
 from elastic_dit.reproduce.schema import DditReport, MixedReport
 from tests.cli.running import run
 
@@ -22,6 +23,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         policies=("edf", "elastic"), seeds=(0, 1),
     )  # fmt: skip
     monkeypatch.setattr(mixed_priority, "MixedExperiment", lambda: mixed)
+    held_out = predictor.PredictorExperiment(situations=2, requests=30, moves=1, traces=1)
+    monkeypatch.setattr(predictor, "PredictorExperiment", lambda: held_out)
 
 
 @pytest.mark.usefixtures("_small")
@@ -53,6 +56,19 @@ def test_mixed_priority(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         "mixed-priority.md", "mixed-priority.png",
     }  # fmt: skip
     assert "Deadlines met" in ran.out
+
+
+@pytest.mark.usefixtures("_small")
+def test_predictor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = run(
+        capsys, "reproduce", "predictor", "--output", str(tmp_path), "--seeds", "1",
+        "--requests", "20", "--processes", "1", "--json", "-",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    report = PredictorReport.model_validate_json(ran.out)
+    assert (report.setting.arrival_seeds, report.setting.requests) == ((0,), 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["predictor.md"]
+    assert "of the best static throughput" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elastic_dit.reproduce import schema
+from elastic_dit.reproduce import predictor_schema, schema
+from elastic_dit.reproduce.predictor_schema import PredictorReport
 from elastic_dit.reproduce.schema import DditReport, MixedReport, schema_page
 from elastic_dit.simulate import plan
 from elastic_dit.simulate.plan import PlanReport
@@ -17,7 +18,12 @@ def test_page_in_docs_is_the_models() -> None:
 
 def test_every_field_and_model_is_explained() -> None:
     page = schema_page()
-    for report, home in ((DditReport, schema), (MixedReport, schema), (PlanReport, plan)):
+    for report, home in (
+        (DditReport, schema),
+        (MixedReport, schema),
+        (PredictorReport, predictor_schema),
+        (PlanReport, plan),
+    ):
         names = report.model_json_schema()["$defs"]
         for model in (report, *(getattr(home, name) for name in names)):
             assert f"## {model.__name__}\n" in page

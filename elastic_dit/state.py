@@ -215,7 +215,8 @@ class PlacementPlan:
     nodes : int or None
         Machines wanted in all, None to leave that as it is.
     retire : tuple of str
-        Machines to drain and give back; one that a later plan does not name is kept.
+        Machines to drain and give back. They stay on their way out, whether later plans name them
+        or not, until one wants stages on their GPUs again.
     """
 
     epoch: int

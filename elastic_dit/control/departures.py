@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
-from elastic_dit.state import PlacementPlan
-
 __all__ = ["Departure", "Departures"]
 
 
@@ -28,13 +26,14 @@ class Departures:
     Examples
     --------
     >>> departures = Departures()
-    >>> departures.plan(PlacementPlan(epoch=1, retire=("n1",), reason="idle"), {"n0", "n1"})
+    >>> departures.plan(("n1",), "idle", needed=())
+    >>> departures.plan((), "busy elsewhere", needed=("n0",))
     >>> departures.drained("n1")
     >>> departures.leave("n1"), departures.leave("n0")
     (True, False)
-    >>> departures.plan(PlacementPlan(epoch=2), {"n0", "n1"})
-    >>> "n1" in departures
-    True
+    >>> departures.plan((), "needed after all", needed=("n0", "n1"))
+    >>> departures.get("n1"), departures.reason("n1")
+    (<Departure.LEAVING: 'leaving'>, 'idle')
     """
 
     def __init__(self) -> None:
@@ -58,15 +57,24 @@ class Departures:
         """Why it goes."""
         return self._reasons[node]
 
-    def plan(self, plan: PlacementPlan, nodes: Collection[str]) -> None:
-        """Take a new plan over: it names those that shall go, of the machines there are."""
-        for node in tuple(self._stages):
-            if node not in plan.retire and self._stages[node] is not Departure.LEAVING:
+    def plan(self, retire: Collection[str], reason: str, needed: Collection[str]) -> None:
+        """Take over what a new plan says.
+
+        Parameters
+        ----------
+        retire : collection of str
+            Machines that shall go. Those on their way out already stay so.
+        reason : str
+        needed : collection of str
+            Machines that the plan counts on: they stay, unless it retires them.
+        """
+        for node in set(needed).difference(retire):
+            if self._stages.get(node, Departure.LEAVING) is not Departure.LEAVING:
                 self.forget(node)
-        for node in plan.retire:
-            if node in nodes and node not in self._stages:
+        for node in retire:
+            if node not in self._stages:
                 self._stages[node] = Departure.RETIRING
-                self._reasons[node] = plan.reason
+                self._reasons[node] = reason
 
     def retiring(self, nodes: AbstractSet[str]) -> Iterator[str]:
         """Machines that are not drained yet; those that have left meanwhile are forgotten."""

@@ -58,7 +58,9 @@ class Residency:
             self._emit(AskNodes(count=plan.nodes, reason=plan.reason))
         self.plan = plan
         self._wanted.update(plan.residency)
-        self.departures.plan(plan, self._pool.nodes)
+        needed = {self._pool[gpu].node for gpu in plan.residency if gpu in self._pool}
+        retire = [node for node in plan.retire if node in self._pool.nodes]
+        self.departures.plan(retire, plan.reason, needed)
         for gpu in self._pool:
             gpu.retiring = gpu.node in self.departures
             self.settle(gpu)

@@ -12,12 +12,12 @@ import psutil
 WAIT_S = 60.0
 
 
-def until(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
+def until(condition: Callable[[], Any], wait_s: float = WAIT_S, every_s: float = 0.02) -> Any:
     """The first true value of `condition`, polled."""
     deadline = time.monotonic() + wait_s
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{condition} within {wait_s} s"
-        time.sleep(0.02)
+        time.sleep(every_s)
     return value
 
 

@@ -123,7 +123,7 @@ async def test_a_second_machine_comes_and_goes_under_load():
             here.puppet.nodes, here.puppet.retire = 1, ("m1",)
             await eventually(here.serves("m0"))
             await eventually(lambda: here.names == ["0-0", "0-1"])
-            assert list(machines_of(here.cluster)) == [0]
+            await eventually(lambda: list(machines_of(here.cluster)) == [0])
             for future in (*first, *more):
                 await future
                 assert future.progress().attempt == 1

@@ -179,7 +179,8 @@ def test_a_machine_that_a_later_plan_keeps_works_again() -> None:
     for stage in Stage:
         bench.dropped(0, stage)
     assert bench.submit("a") == []
-    commands = bench.plan(2, {})
+    assert bench.plan(2, {}) == []
+    commands = bench.plan(3, {0: (E, T, D)})
     assert stages(commands, events.LoadStage) == [(0, D), (0, T), (0, E)]
 
 
@@ -195,6 +196,7 @@ def test_a_drained_machine_is_released_once_however_often_plans_name_it() -> Non
     bench = Bench()
     drained(bench)
     assert bench.plan(2, {8: (E,)}, retire=("go",)) == []
+    assert bench.plan(3, {0: (E, T, D)}) == []
     assert bench.controller.departures.get("go") is Departure.DRAINED
 
 

@@ -51,7 +51,7 @@ class Custody:
     def _is_ours(self, key: Any) -> bool:
         keeper = self._reactor.keeper
         is_known = self._reactor.controller.table.get(key) is not None
-        return is_known or (keeper is not None and keeper.owns(key))
+        return is_known or (keeper is not None and keeper.results.owns(key))
 
     def _soon(self) -> None:
         if not self._forgotten and not self._lost:
@@ -67,7 +67,7 @@ class Custody:
         for key in reversed(forgotten):
             futures.forget_name(scheduler, key)
             if keeper is not None:
-                keeper.forget_key(key)
+                keeper.results.forget_key(key)
             if key in live and not futures.is_expected(scheduler, key):
                 self._reactor.observe(CancelRequested(request_id=key, reason=_ABANDONED))
         for key, clients in lost:

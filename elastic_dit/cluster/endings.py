@@ -1,4 +1,4 @@
-"""Futures of requests that are over: they end as the request did."""
+"""How requests end: what is written of it, and what becomes of futures that come later."""
 
 from __future__ import annotations
 
@@ -7,10 +7,37 @@ from typing import Any
 from elastic_dit.cluster import futures
 from elastic_dit.control.requests import RequestRecord
 from elastic_dit.errors import GenerationFailed
-from elastic_dit.journal.entry import Entry
+from elastic_dit.events import Cancelled, Complete, Fail
+from elastic_dit.journal.entry import Ended, Entry
 from elastic_dit.state import Failure, Phase
 
-__all__ = ["end_without_result", "entry_of"]
+__all__ = ["end_without_result", "ended_by", "entry_of"]
+
+
+def ended_by(
+    command: Complete | Fail | Cancelled, at: float, attempts: int, has_result: bool
+) -> Ended:
+    """What is written of an end.
+
+    Parameters
+    ----------
+    command : Complete, Fail or Cancelled
+    at : float
+        Wall-clock time, seconds since the epoch.
+    attempts : int
+        The newest that began.
+    has_result : bool
+        Whether its result was kept.
+    """
+    match command:
+        case Complete(request_id=key, records=records):
+            phase = Phase.COMPLETED
+            how: dict[str, Any] = {"records": records, "has_result": has_result}
+        case Fail(request_id=key, failure=failure, attempts=attempts):
+            phase, how = Phase.FAILED, {"failure": failure}
+        case Cancelled(request_id=key, reason=reason):
+            phase, how = Phase.CANCELLED, {"reason": reason}
+    return Ended(request_id=key, phase=phase, finished_at=at, attempts=attempts, **how)
 
 
 def end_without_result(scheduler: Any, entry: Entry) -> bool:

@@ -15,6 +15,7 @@ import dask
 from distributed import Scheduler, Security, SpecCluster, Status
 from distributed.utils import NoOpAwaitable
 
+from elastic_dit.cluster.control_plugin import ControlPlugin
 from elastic_dit.cluster.devices import Device, find_devices
 from elastic_dit.cluster.machines import MachineAdaptive
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks, muted_logs, start_error
@@ -260,6 +261,10 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
             raise start_error(self._worker_name, error) from None
 
     async def _close(self) -> None:
+        # Workers leave first: what ends because of that is not to be written down as ended.
+        control = getattr(self.scheduler, "plugins", {}).get(ControlPlugin.name)
+        if control is not None:
+            control.suspend()
         # Those whose start was interrupted; Dask's own close would stumble over them.
         strays = set(self._created) - set(self.workers.values())
         if strays:

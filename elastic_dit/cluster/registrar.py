@@ -218,12 +218,12 @@ class Registrar:
         scheduler, keeper = self._reactor.scheduler, self._reactor.keeper
         is_there = futures.is_expected(scheduler, entry.request_id)
         if keeper is not None:
-            keeper.adopt(entry.request_id)
+            keeper.results.adopt(entry.request_id)
         self._wait_for(entry.request_id, client)
         if is_there:
             return  # Dask tells the client
         if not end_without_result(scheduler, entry) and keeper is not None:
-            keeper.bring_back(entry)
+            keeper.results.bring_back(entry)
 
     def _let_in(self, taken: Taken) -> None:
         if self._reactor.keeper is not None:

@@ -74,7 +74,7 @@ async def test_what_waited_or_ran_runs_again_and_what_had_finished_is_there(tmp_
         done = await client.submit("a circle", request_id="done", seed=1)
         video = await done
         await eventually(lambda: not cluster.control.reactor.controller.table.live)
-    async with life(config, 2, counting(decodes, step=FOREVER)) as (cluster, client):
+    async with life(config, 2, counting(decodes, step=0.3)) as (cluster, client):
         futures = [await client.submit("a circle", request_id=f"r{i}") for i in range(6)]
         requests = [future.request for future in futures]
         await eventually(lambda: futures[0].progress().phase is Phase.DENOISING)
@@ -294,3 +294,15 @@ async def test_the_list_spans_lives(tmp_path):
         ]
         mine = await client.requests(owner="a", newest_first=False)
         assert [status.request_id for status in mine] == ["a", "c"]
+
+
+@gen_test()
+async def test_a_request_whose_model_is_served_no_longer_ends_with_that_reason(tmp_path):
+    config = durable(tmp_path)
+    waits = config.client.model_copy(update={"ready_timeout_s": 0.3})
+    journal = SqliteJournal(config.journal.path)
+    journal.apply([Accepted(make_entry("old", model="gone"))])
+    journal.close()
+    async with life(config.model_copy(update={"client": waits})) as (_, client):
+        with pytest.raises(GenerationCancelled, match="its model gone is no longer served"):
+            await (await client.future("old"))

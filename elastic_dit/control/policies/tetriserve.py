@@ -25,7 +25,7 @@ from elastic_dit.request import Stage
 
 __all__ = ["TetriServe"]
 
-_IN_LINE = 96
+_IN_LINE = 48
 """Waiting requests of one queue to look at: those before may all be late beyond help."""
 
 
@@ -46,20 +46,21 @@ class TetriServe(EdfBestFit):
 
 def pack(jobs: Sequence[Job], num_gpus: int, now: float) -> dict[str, int]:
     """DoP by request id, for jobs in order of their deadlines."""
-    needs = {job.request_id: _least_in_time(job, num_gpus, now) for job in jobs}
-    critical = [job for job in jobs if needs[job.request_id] and not _may_wait(job, now)]
-    targets: dict[str, int] = {}
-    left = num_gpus
-    for job in sorted(critical, key=lambda job: needs[job.request_id]):
-        if needs[job.request_id] > left:
+    left, targets = num_gpus, {}
+    pressed = ((_least_in_time(job, num_gpus, now), job) for job in jobs if not _may_wait(job, now))
+    critical = [(need, job) for need, job in pressed if need]
+    for need, job in sorted(critical, key=lambda pair: pair[0]):
+        if need > left:
             break
-        targets[job.request_id] = needs[job.request_id]
-        left -= targets[job.request_id]
+        targets[job.request_id] = need
+        left -= need
     for job in jobs:
-        if left and job.request_id not in targets:
-            need = needs[job.request_id] or left + 1
-            targets[job.request_id] = need if need <= left else 1
-            left -= targets[job.request_id]
+        if not left:
+            break
+        if job.request_id not in targets:
+            need = _least_in_time(job, left, now) or 1
+            targets[job.request_id] = need
+            left -= need
     widen_in_turn(jobs, targets, left)
     return targets
 

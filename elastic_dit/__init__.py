@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from elastic_dit.catalog import ModelCard as ModelCard
     from elastic_dit.client import Client as Client
     from elastic_dit.cluster.local import LocalElasticCluster as LocalElasticCluster
+    from elastic_dit.cluster.reports import RequestStatus as RequestStatus
     from elastic_dit.config import Config as Config
     from elastic_dit.future import GenerationFuture as GenerationFuture
     from elastic_dit.request import GenerationRequest as GenerationRequest
@@ -40,6 +41,7 @@ __all__ = [
     "ModelCard",
     "Phase",
     "Progress",
+    "RequestStatus",
     "Stage",
     "Video",
     "__version__",
@@ -56,6 +58,7 @@ _HOMES = {
     "ModelCard": "catalog",
     "Phase": "state",
     "Progress": "state",
+    "RequestStatus": "cluster.reports",
     "Stage": "request",
     "Video": "results",
 }

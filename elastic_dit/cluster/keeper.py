@@ -89,21 +89,22 @@ class RequestKeeper:
         self._ends = Background()
         self._begun: dict[str, tuple[int, Stage]] = {}
         self._is_suspended = False
-        self._opening = asyncio.create_task(self._open())
-        self._opening.add_done_callback(_log_failure)
+        self._opening = self._begin_opening()
 
     def __repr__(self) -> str:
         return f"<RequestKeeper {self._journal!r}, {self._store!r}>"
 
     # -- life
     async def ready(self) -> None:
-        """Wait until the requests of the life before are back.
+        """Wait until the requests of the life before are back; tries again where that failed.
 
         Raises
         ------
         JournalError
             Where the journal cannot be opened: then nothing is accepted.
         """
+        if self._opening.done() and self._opening.exception() is not None:
+            self._opening = self._begin_opening()
         await asyncio.shield(self._opening)
 
     def suspend(self) -> None:
@@ -117,6 +118,11 @@ class RequestKeeper:
         await asyncio.wait({self._opening})
         for part in (self._ends, self.results, self._expiry, self._journal):
             await part.close()
+
+    def _begin_opening(self) -> asyncio.Task[None]:
+        opening = asyncio.create_task(self._open())
+        opening.add_done_callback(_log_failure)
+        return opening
 
     async def _open(self) -> None:
         entries = await self._journal.read(lambda journal: journal.begin_life())

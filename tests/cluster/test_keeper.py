@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed import Scheduler
 from distributed.utils_test import gen_test
 
+from elastic_dit.cluster.bootstrap import ensure_control
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
@@ -245,7 +247,14 @@ async def test_a_journal_in_use_is_told_to_whoever_brings_the_settings(tmp_path)
     with pytest.raises(JournalError, match="in use by another control plane"):
         async with serving(0, config=config):
             pass
-    other.close()
+    async with Scheduler(
+        host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0"
+    ) as scheduler:
+        for _ in range(2):
+            with pytest.raises(JournalError):
+                await ensure_control(scheduler.address, config=config)
+        other.close()
+        await ensure_control(scheduler.address, config=config)
 
 
 @gen_test()

@@ -36,6 +36,7 @@ class Allotment:
         self._assign = Exclusive(models)
         self._members: frozenset[tuple[int, str, tuple[str, ...]]] = frozenset()
         self._changed_at: dict[Stage, float] = {}
+        self._shares = shares_of(config.ratio, sum(config.ratio.model_dump().values()))
         self.counts: dict[Stage, int] = {}
         self.machines = Machines(config)
 
@@ -47,10 +48,11 @@ class Allotment:
         return self._members != _members(gpus)
 
     def refitted(self, gpus: int) -> dict[Stage, int]:
-        """The present proportions over another number of GPUs, all put to use."""
-        if not self.counts:
-            return shares_of(self._config.ratio, gpus)
-        return split_by_ratio(gpus, {stage: max(1, self.counts[stage]) for stage in Stage})
+        """The proportions last decided on over another number of GPUs, all put to use.
+
+        Not the present counts: rounded anew with every GPU that joins they would drift.
+        """
+        return split_by_ratio(gpus, self._shares)
 
     def in_reserve(self, gpus: Sequence[GpuSnapshot]) -> int:
         """GPUs that hold nothing."""
@@ -76,6 +78,8 @@ class Allotment:
         for stage in Stage:
             if counts[stage] != self.counts.get(stage):
                 self._changed_at[stage] = now
+        if counts != self.refitted(len(gpus)):
+            self._shares = {stage: max(1, counts[stage]) for stage in Stage}
         self.counts = dict(counts)
         staying = self.machines.staying(gpus, sum(counts.values()))
         self._members = _members(staying)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
     from rich.console import Console
 
+    from elastic_dit.client import Client
+    from elastic_dit.http.server import Place
+
 __all__ = ["run_serve"]
 
 
@@ -54,9 +57,13 @@ def run_serve(options: Mapping[str, Any]) -> None:
     with bind(place) as listener, _cluster(options, config, console) as cluster:
         configure_logs(options["log_format"], options["log_level"])
         within = http_client_config(config)
+
+        async def connected() -> Client:
+            return await connect(cluster, config=within, asynchronous=True)
+
         asyncio.run(
             serve(
-                lambda: connect(cluster, config=within, asynchronous=True),
+                connected,
                 listener,
                 place,
                 config=config,
@@ -83,7 +90,7 @@ def _config(options: Mapping[str, Any]) -> Config:
     return demo_config() if options["virtual_gpus"] else Config()
 
 
-def _place(options: Mapping[str, Any]) -> Any:
+def _place(options: Mapping[str, Any]) -> Place:
     from elastic_dit.http.server import Place
 
     if bool(options["ssl_certfile"]) != bool(options["ssl_keyfile"]):

@@ -62,6 +62,20 @@ class Expiry:
             self._looked_at = now
             self._looks.begin("the expired", self._look())
 
+    async def remove(self, request_ids: Sequence[str]) -> None:
+        """Forget requests that are over, whether expired or not.
+
+        Raises
+        ------
+        JournalError
+        """
+        # Files first: a file without an entry would be found by nobody.
+        await asyncio.to_thread(self._delete_results, request_ids)
+        for write in [self._journal.write(Forgotten(each)) for each in request_ids]:
+            await write
+        for request_id in request_ids:
+            self._forget(request_id)
+
     async def close(self) -> None:
         """Look no more."""
         await self._looks.close()
@@ -70,11 +84,7 @@ class Expiry:
         before = time.time() - self._ttl_s
         while True:
             over = await self._journal.read(lambda journal: journal.expired(before, _AT_ONCE))
-            # Files first: a file without an entry would be found by nobody.
-            await asyncio.to_thread(self._delete_results, over)
-            for request_id in over:
-                self._journal.write(Forgotten(request_id))
-                self._forget(request_id)
+            await self.remove(over)
             if len(over) < _AT_ONCE:
                 return
 

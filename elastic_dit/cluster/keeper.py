@@ -201,6 +201,15 @@ class RequestKeeper:
         """Wait until the end of a request, if it has come, is written and told."""
         await self._ends.settled(request_id)
 
+    async def forget(self, request_id: str) -> None:
+        """Forget a request that is over, and its result.
+
+        Raises
+        ------
+        JournalError
+        """
+        await self._expiry.remove([request_id])
+
     def tick(self, now: float) -> None:
         """Let time pass: some requests expire, others wait in vain."""
         self._expiry.tick(now)

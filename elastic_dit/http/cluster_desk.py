@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from elastic_dit.client import Client
 from elastic_dit.cluster.reports import RequestStatus
 from elastic_dit.future import GenerationFuture
 from elastic_dit.http.desk import Readiness
+from elastic_dit.metrics.catalogue import GPU_BUSY, STAGE_GPUS
 from elastic_dit.metrics.tally import Readings
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.results import Image, Video
@@ -22,6 +24,8 @@ __all__ = ["ClusterDesk", "readiness_of"]
 
 logger = logging.getLogger(__name__)
 
+_LOST = ("closing", "closed")
+"""States of a Dask client that will not come back."""
 _CHANNELS = 3
 """Bytes of a pixel."""
 
@@ -33,30 +37,50 @@ class ClusterDesk:
     requests for which nobody waits, and frees results that nobody holds. Results beyond
     `results_bytes` are let go of, the oldest first.
 
+    A cluster that was lost is looked for again by the next call.
+
     Parameters
     ----------
-    client : Client
-        Asynchronous and connected; closed with the desk.
+    connect : callable
+        Makes an asynchronous client and connects it, within a bound of its own.
     results_bytes : int
         Frames of finished jobs to hold in the cluster.
     """
 
-    def __init__(self, client: Client, results_bytes: int) -> None:
-        self._client = client
+    def __init__(self, connect: Callable[[], Awaitable[Client]], results_bytes: int) -> None:
+        self._connect = connect
         self._results_bytes = results_bytes
+        self._client: Client | None = None
+        self._attempt: asyncio.Task[Client] | None = None
         self._held: OrderedDict[str, GenerationFuture] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<ClusterDesk {self._client!r}: {len(self._held)} jobs held>"
 
+    async def client(self) -> Client:
+        """The client of the cluster, connected anew if it was lost.
+
+        Raises
+        ------
+        ClusterError
+            Where the cluster does not answer; all who ask meanwhile hear the same.
+        """
+        if self._client is not None and self._client.dask.status not in _LOST:
+            return self._client
+        if self._attempt is None or self._attempt.done():
+            self._attempt = asyncio.ensure_future(self._open())
+            self._attempt.add_done_callback(_seen)
+        return await asyncio.shield(self._attempt)
+
     async def models(self) -> tuple[ModelCard, ...]:
         """Cards of the models served, the default first."""
-        cards: tuple[ModelCard, ...] = await self._client.models()
+        cards: tuple[ModelCard, ...] = await (await self.client()).models()
         return cards
 
     async def submit(self, options: Mapping[str, Any], owner: str) -> RequestStatus:
         """Take a job in; errors as `Client.submit`."""
-        future: GenerationFuture = await self._client.submit(**options, owner=owner)
+        client = await self.client()
+        future: GenerationFuture = await client.submit(**options, owner=owner)
         self._held[future.key] = future
         self._held.move_to_end(future.key)
         self._let_go_of_old()
@@ -64,14 +88,15 @@ class ClusterDesk:
 
     async def status_of(self, job_id: str) -> RequestStatus:
         """How a job stands."""
-        status: RequestStatus = await self._client.status_of(job_id)
+        status: RequestStatus = await (await self.client()).status_of(job_id)
         return status
 
     async def requests(
         self, limit: int, after: str | None, *, newest_first: bool, owner: str
     ) -> list[RequestStatus]:
         """Jobs of an owner."""
-        found: list[RequestStatus] = await self._client.requests(
+        client = await self.client()
+        found: list[RequestStatus] = await client.requests(
             limit, after, newest_first=newest_first, owner=owner
         )
         return found
@@ -80,7 +105,7 @@ class ClusterDesk:
         """The job after each change, until it is over."""
         status = await self.status_of(job_id)
         if not status.phase.is_terminal:
-            future: GenerationFuture = await self._client.future(job_id)
+            future: GenerationFuture = await (await self.client()).future(job_id)
             async with contextlib.aclosing(future.updates()) as updates:
                 async for progress in updates:
                     if not progress.phase.is_terminal:
@@ -91,33 +116,49 @@ class ClusterDesk:
 
     async def result(self, job_id: str) -> Video | Image:
         """What a job made."""
-        future = self._held.get(job_id) or await self._client.future(job_id)
+        client = await self.client()
+        future = self._held.get(job_id)
+        if future is None or future.cancelled():  # perhaps only by a lost connection
+            future = await client.future(job_id)
         result: Video | Image = await future
         return result
 
     async def cancel(self, job_id: str, reason: str) -> RequestStatus:
         """Stop a job for everybody."""
-        await self._client.cancel(job_id, reason)
+        await (await self.client()).cancel(job_id, reason)
         return await self.status_of(job_id)
 
     async def forget(self, job_id: str) -> None:
         """Stop a job and forget it with its result."""
+        client = await self.client()
         self._held.pop(job_id, None)
-        await self._client.forget(job_id)
+        await client.forget(job_id)
 
     async def readiness(self) -> Readiness:
         """Whether anything can be served now."""
-        return readiness_of(await self._client.status())
+        cards, readings = await asyncio.gather(self.models(), self.readings())
+        return readiness_of(tuple(card.name for card in cards), readings)
 
     async def readings(self) -> Readings:
         """The cluster's metrics."""
-        readings: Readings = await self._client.metrics()
+        readings: Readings = await (await self.client()).metrics()
         return readings
 
     async def close(self) -> None:
         """Leave the cluster."""
         self._held.clear()
-        await self._client.close()
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait((self._attempt,))
+        if self._client is not None:
+            await self._client.close()
+
+    async def _open(self) -> Client:
+        if self._client is not None:
+            logger.warning("The cluster was lost; it is looked for again")
+        self._held.clear()  # its futures went with the connection
+        self._client = client = await self._connect()
+        return client
 
     def _let_go_of_old(self) -> None:
         done = [future for future in self._held.values() if future.done()]
@@ -129,28 +170,36 @@ class ClusterDesk:
                 del self._held[future.key]
 
 
-def readiness_of(status: Mapping[str, Any]) -> Readiness:
-    """What a cluster's status says of its models.
+def readiness_of(models: tuple[str, ...], readings: Readings) -> Readiness:
+    """What a cluster's metrics say of its models.
 
     Parameters
     ----------
-    status : mapping
-        As `elastic_dit.cluster.status.status_of` documents it.
+    models : tuple of str
+        Names of those that its engines offer.
+    readings : Readings
 
     Examples
     --------
-    >>> stages = [{"model": "m", "stage": stage} for stage in ("encoder", "dit")]
-    >>> status = {"models": ["m"], "gpus": [{"resident": stages}]}
-    >>> readiness_of(status)
-    Readiness(gpus=1, served=(), missing=(StageKey(model='m', stage=<Stage.DECODER: 'decoder'>),))
+    >>> readings = Readings()
+    >>> for stage in ("encoder", "dit"):
+    ...     readings.put(STAGE_GPUS, 1, "m", stage)
+    >>> readiness_of(("m",), readings)
+    Readiness(gpus=0, served=(), missing=(StageKey(model='m', stage=<Stage.DECODER: 'decoder'>),))
     """
-    resident = {(key["model"], key["stage"]) for gpu in status["gpus"] for key in gpu["resident"]}
+    held = {labels for name, labels, value in readings.values if name == STAGE_GPUS.name and value}
+    gpus = sum(1 for name, _, _ in readings.values if name == GPU_BUSY.name)
     missing = tuple(
         StageKey(model, stage)
-        for model in status["models"]
+        for model in models
         for stage in Stage
-        if (model, str(stage)) not in resident
+        if (model, str(stage)) not in held
     )
     lacking = {key.model for key in missing}
-    served = tuple(model for model in status["models"] if model not in lacking)
-    return Readiness(len(status["gpus"]), served, missing)
+    return Readiness(gpus, tuple(model for model in models if model not in lacking), missing)
+
+
+def _seen(attempt: asyncio.Task[Client]) -> None:
+    """Whoever asked may have gone; asyncio would complain of an error that nobody saw."""
+    if not attempt.cancelled():
+        attempt.exception()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -19,16 +20,16 @@ from elastic_dit.http.keys import Owner
 from elastic_dit.http.openapi import IMAGE_BODY, MEDIA
 from elastic_dit.http.renders import VARIANTS, Result
 from elastic_dit.http.schemas import ImageCreate, ImageData, ImagesAnswer
-from elastic_dit.http.shapes import IMAGE_PREFIX, job_id, options_of
+from elastic_dit.http.shapes import IMAGE_PREFIX, image_owner, job_id, options_of
 from elastic_dit.http.videos import IdempotencyKey, owned, require_result
-from elastic_dit.http.waits import Gone, unless_gone
+from elastic_dit.http.waits import unless_gone
 from elastic_dit.request import MAX_SEED
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
-_GONE = "its HTTP client has gone"
+_GONE = "nobody waits for it any more"
 
 
 @router.post("/generations", response_model=ImagesAnswer, openapi_extra=IMAGE_BODY)
@@ -46,15 +47,14 @@ async def create_images(
         raise InvalidRequest("n", body.n, f"from 1 to {state.config.max_images}")
     state.waits.check()
     with state.waits.one():
-        jobs = await _submit(state.desk, body, owner, idempotency_key)
-        work = _made(state, body, jobs, str(request.base_url))
+        jobs = await _submit(state.desk, body, image_owner(owner), idempotency_key)
         try:
-            data = await unless_gone(request, work, state.config.answer_timeout_s)
-        except (Gone, asyncio.CancelledError):
+            work = _made(state, body, jobs, str(request.base_url))
+            return await unless_gone(request, work, state.config.answer_timeout_s)
+        except BaseException:
             if idempotency_key is None:
                 await _cancel(state.desk, jobs)
             raise
-    return await _answer(state.desk, body, jobs, data)
 
 
 @router.get("/{image_id}/content", response_class=FileResponse, responses=MEDIA)
@@ -66,7 +66,7 @@ async def download_image(
 ) -> FileResponse:
     """An image as a file."""
     desk: JobDesk = request.app.state.desk
-    require_result(await owned(desk, image_id, IMAGE_PREFIX, owner))
+    require_result(await owned(desk, image_id, IMAGE_PREFIX, image_owner(owner)))
     path = await request.app.state.renders.file(
         image_id, output_format, lambda: desk.result(image_id)
     )
@@ -101,42 +101,36 @@ async def _submit(
 
 async def _made(
     state: Any, body: ImageCreate, jobs: Sequence[RequestStatus], base_url: str
-) -> list[ImageData]:
-    return list(await asyncio.gather(*(_image(state, body, job, base_url) for job in jobs)))
+) -> ImagesAnswer:
+    # Waited for here: whoever waits for a file keeps others from theirs.
+    results = await asyncio.gather(*(state.desk.result(job.request_id) for job in jobs))
+    data = await asyncio.gather(*(_image(state, body, result, base_url) for result in results))
+    first = jobs[0].request
+    return ImagesAnswer(
+        created=int(time.time()),
+        data=list(data),
+        output_format=body.output_format,
+        size=f"{first.width}x{first.height}",
+        model=first.model,
+        inference_time_s=sum(record.seconds for result in results for record in result.records),
+    )
 
 
-async def _image(state: Any, body: ImageCreate, job: RequestStatus, base_url: str) -> ImageData:
-    job_id, form = job.request_id, body.output_format
-    # Waited for here: whoever waits in there keeps others from their files.
-    result = await state.desk.result(job_id)
-    path = await state.renders.file(job_id, form, lambda: _given(result))
-    seed = job.request.seed
+async def _image(state: Any, body: ImageCreate, result: Result, base_url: str) -> ImageData:
+    job_id, form, seed = result.request.request_id, body.output_format, result.seed
     if body.response_format == "url":
         url = f"{base_url}v1/images/{job_id}/content?output_format={form}"
         return ImageData(id=job_id, url=url, seed=seed)
+
+    async def given() -> Result:
+        return result
+
+    path = await state.renders.file(job_id, form, given)
     content = await asyncio.to_thread(path.read_bytes)
     return ImageData(id=job_id, b64_json=base64.b64encode(content).decode(), seed=seed)
 
 
-async def _given(result: Result) -> Result:
-    return result
-
-
 async def _cancel(desk: JobDesk, jobs: Sequence[RequestStatus]) -> None:
-    for job in jobs:
-        await desk.cancel(job.request_id, _GONE)
-
-
-async def _answer(
-    desk: JobDesk, body: ImageCreate, jobs: Sequence[RequestStatus], data: list[ImageData]
-) -> ImagesAnswer:
-    ended = [await desk.status_of(job.request_id) for job in jobs]
-    first = jobs[0].request
-    return ImagesAnswer(
-        created=int(time.time()),
-        data=data,
-        output_format=body.output_format,
-        size=f"{first.width}x{first.height}",
-        model=first.model,
-        inference_time_s=sum(record.seconds for job in ended for record in job.records),
-    )
+    with contextlib.suppress(ElasticDitError):
+        for job in jobs:
+            await desk.cancel(job.request_id, _GONE)

@@ -19,6 +19,7 @@ from elastic_dit.errors import (
     GenerationCancelled,
     GenerationFailed,
     InvalidRequest,
+    JournalError,
     NotReady,
     RequestConflict,
     ResultGone,
@@ -127,7 +128,7 @@ def _known(error: ElasticDitError) -> Problem:
         case AdmissionRefused():
             later = _later(error.retry_after_s)
             return Problem(429, "rate_limit_error", text, code="queue_full", headers=later)
-        case NotReady() | ClusterError():
+        case NotReady() | ClusterError() | JournalError():
             code = "not_ready" if isinstance(error, NotReady) else "cluster_unavailable"
             return Problem(503, _SERVER, text, code=code, headers=_later(RETRY_LATER_S))
         case GenerationCancelled():

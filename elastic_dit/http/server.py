@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ def http_client_config(config: Config) -> Config:
 
 
 async def serve(
-    connect: Callable[[], Client],
+    connect: Callable[[], Awaitable[Client]],
     listener: socket.socket,
     place: Place,
     *,
@@ -131,7 +131,7 @@ async def serve(
     Parameters
     ----------
     connect : callable
-        Makes an asynchronous client, in this event loop.
+        Makes an asynchronous client and connects it, in this event loop.
     listener : socket
         From `bind`.
     place : Place
@@ -149,8 +149,8 @@ async def serve(
     ConfigError
         Where the certificate cannot be read.
     """
-    client: Any = await connect()
-    desk = ClusterDesk(client, config.http.results_bytes)
+    desk = ClusterDesk(connect, config.http.results_bytes)
+    await desk.client()
     app = make_app(desk, config.http, keys, tracer=tracer)
     url = url_of(listener, place)
     server = _Server(_uvicorn_config(app, place, config), lambda: when_ready(url))

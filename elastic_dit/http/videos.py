@@ -89,13 +89,7 @@ async def list_videos(
     desk: JobDesk = request.app.state.desk
     if after is not None:
         await owned(desk, after, VIDEO_PREFIX, owner)
-    found: list[RequestStatus] = []
-    while len(found) <= limit:
-        page = await desk.requests(MAX_PAGE, after, newest_first=order == "desc", owner=owner)
-        found += [each for each in page if each.request_id.startswith(VIDEO_PREFIX)]
-        if len(page) < MAX_PAGE:
-            break
-        after = page[-1].request_id
+    found = await desk.requests(limit + 1, after, newest_first=order == "desc", owner=owner)
     jobs = [video_job(status) for status in found[:limit]]
     return VideoList(
         data=jobs,

@@ -92,7 +92,8 @@ def _cumulative(metric: Metric, counts: list[int]) -> list[tuple[str, float]]:
     [('1.0', 2), ('2.0', 2), ('+Inf', 3)]
     """
     bounds = [*map(str, metric.buckets), "+Inf"]
-    buckets, so_far = [], 0
+    buckets: list[tuple[str, float]] = []
+    so_far = 0
     for bound, count in zip(bounds, counts, strict=True):
         so_far += count
         buckets.append((bound, so_far))

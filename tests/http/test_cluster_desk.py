@@ -35,7 +35,10 @@ UNHURRIED = FakeSeconds(step=0.05)
 
 @contextlib.asynccontextmanager
 async def desk_of(cluster: Cluster, results_bytes: int = PLENTY) -> AsyncIterator[ClusterDesk]:
-    desk = ClusterDesk(await connect(cluster), results_bytes)
+    async def connected():
+        return await connect(cluster)
+
+    desk = ClusterDesk(connected, results_bytes)
     try:
         yield desk
     finally:
@@ -248,3 +251,20 @@ async def test_metrics_of_a_load_on_both_pages():
             assert samples["elastic_dit_run_per_step_dit_duration_s_count", "1", "fake"] >= 3
             assert samples["elastic_dit_transfers_local_total", "dit", "encoder"] == 3
         assert "elastic_dit_cluster_up 1.0" in mine
+
+
+@gen_test()
+async def test_a_cluster_that_comes_back_is_found_again():
+    waits = {"connect_timeout_s": 0.3, "ready_timeout_s": 10.0}
+    config = Config.parse({**QUICK.model_dump(exclude={"client"}), "client": waits})
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(serving(1, config=config))
+        port = int(cluster.scheduler.address.rpartition(":")[2])
+        async with front_end(cluster) as (_, client):
+            assert (await client.get("/ready")).status_code == 200
+            await stack.aclose()
+            lost = await asked(client, "/v1/videos", lambda answer: answer.status_code == 503)
+            assert lost["error"]["code"] == "cluster_unavailable"
+            async with serving(1, config=config, port=port):
+                await asked(client, "/ready", lambda answer: answer.status_code == 200)
+                assert (await client.post("/v1/videos", json=PROMPT)).status_code == 200

@@ -219,7 +219,7 @@ def test_models_say_whether_they_start_from_a_picture() -> None:
     with pytest.raises(InvalidRequest, match="image = None: must be given: i2v starts"):
         CARD.complete(ASKED)
     other = CARD.model_copy(update={"needs_image": False})
-    with pytest.raises(InvalidRequest, match=r"image = <PNG 64x48, .*: must be left out: i2v takes"):
+    with pytest.raises(InvalidRequest, match=r"image = <PNG .*: must be left out: i2v takes"):
         other.complete({**ASKED, "image": PICTURE_FILE})
 
 

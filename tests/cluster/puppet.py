@@ -73,22 +73,23 @@ def register_puppet() -> Puppet:
     return puppet
 
 
-class TwoEngines(ProcessInterface):  # type: ignore[misc]
-    """A machine with two engines: what a job of a batch system is."""
+class EnginesTogether(ProcessInterface):  # type: ignore[misc]
+    """A machine with several engines: what a job of a batch system is."""
 
     def __init__(
-        self, scheduler: str, *, name: Any, config: Config, make: Callable[[], FakeEngine]
-    ) -> None:
+        self, scheduler: str, *, name: Any, config: Config, make: Callable[[], FakeEngine],
+        size: int = 2,
+    ) -> None:  # fmt: skip
         super().__init__(scheduler=scheduler, name=name)
         self.name, self.scheduler = name, scheduler
-        self._config, self._make = config, make
+        self._config, self._make, self._size = config, make, size
         self._workers: list[Worker] = []
 
     async def start(self) -> None:
         def make_engine(config: Config, device: str) -> Engine:
             return self._make()
 
-        for index in range(2):
+        for index in range(self._size):
             plugin = EnginePlugin(
                 self._config, device="cpu", node=f"m{self.name}", index=index,
                 make_engine=make_engine,

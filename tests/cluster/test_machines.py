@@ -21,7 +21,7 @@ from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds
 from elastic_dit.state import Phase
 from tests.cluster.conditions import eventually
-from tests.cluster.puppet import Puppet, TwoEngines, register_puppet
+from tests.cluster.puppet import EnginesTogether, Puppet, register_puppet
 from tests.cluster.serving import QUICK, prompts
 
 pytestmark = pytest.mark.cluster
@@ -76,7 +76,7 @@ async def machines(
     puppet = register_puppet()
     scheduler = {"dashboard": False, "dashboard_address": ":0", "host": "127.0.0.1", "port": 0}
     worker = {
-        "cls": TwoEngines, "options": {"config": config, "make": make}, "group": ["-0", "-1"],
+        "cls": EnginesTogether, "options": {"config": config, "make": make}, "group": ["-0", "-1"],
     }  # fmt: skip
     async with SpecCluster(
         scheduler={"cls": Scheduler, "options": scheduler},
@@ -177,7 +177,7 @@ async def test_without_limits_their_number_is_nobodys_affair():
         assert await adaptive.recommendations(0) == {"status": "same"}
 
 
-class _Broken(TwoEngines):
+class _Broken(EnginesTogether):
     async def start(self) -> None:
         raise RuntimeError("no such partition")
 
@@ -194,7 +194,7 @@ async def test_a_machine_that_cannot_be_started_is_given_up(caplog):
 async def test_given_machines_are_had_again():
     """A cluster of fixed hosts, as over SSH: it cannot make new entries."""
     entry = {
-        "cls": TwoEngines, "options": {"config": LIMITED, "make": FakeEngine},
+        "cls": EnginesTogether, "options": {"config": LIMITED, "make": FakeEngine},
         "group": ["-0", "-1"],
     }  # fmt: skip
     async with machines(worker=None, workers={0: entry, 1: entry}) as here:

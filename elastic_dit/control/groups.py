@@ -62,6 +62,8 @@ class Group:
         What it was started with.
     first_epoch : int
         The epoch it was started with.
+    stage : Stage
+        The stage it runs.
     """
 
     request_id: str
@@ -82,6 +84,10 @@ class Group:
     broken: bool = False
     inputs: tuple[ArtifactRef, ...] = ()
     first_epoch: int = 0
+    stage: Stage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stage = self.key.stage
 
     def __repr__(self) -> str:
         gpus = ",".join(map(str, self.gpus))
@@ -89,11 +95,6 @@ class Group:
             f"<Group {self.request_id} {self.stage} on {gpus} {self.state}"
             f" attempt {self.attempt} epoch {self.epoch} step {self.step}/{self.total_steps}>"
         )
-
-    @property
-    def stage(self) -> Stage:
-        """The stage it runs."""
-        return self.key.stage
 
     @property
     def master(self) -> GpuId:

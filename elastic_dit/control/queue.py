@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
-
-from sortedcontainers import SortedDict
 
 from elastic_dit.control.record import Order, RequestRecord
 from elastic_dit.request import StageKey
@@ -15,13 +14,15 @@ __all__ = ["WaitQueue"]
 class WaitQueue:
     """Requests that wait for one stage of one model, in the dispatch policy's order.
 
-    Adding, removing and finding a position are O(log n).
+    Finding a position is O(log n). Adding and removing move a part of a list, which for tens of
+    thousands of requests is less work than keeping a tree in Python.
     """
 
     def __init__(self, key: StageKey) -> None:
         self.key = key
-        self._records: SortedDict[Order, RequestRecord] = SortedDict()
-        self._unprepared: SortedDict[Order, RequestRecord] = SortedDict()
+        self._records: dict[Order, RequestRecord] = {}
+        self._ranks: list[Order] = []
+        self._unprepared: list[Order] = []
         self._weight = 0.0
 
     def __repr__(self) -> str:
@@ -31,17 +32,17 @@ class WaitQueue:
         return len(self._records)
 
     def __iter__(self) -> Iterator[RequestRecord]:
-        return iter(self._records.values())
+        return map(self._records.__getitem__, self._ranks)
 
     @property
     def head(self) -> RequestRecord | None:
         """The first in line."""
-        return self._records.peekitem(0)[1] if self._records else None
+        return self._records[self._ranks[0]] if self._ranks else None
 
     @property
     def next_unprepared(self) -> RequestRecord | None:
         """The first in line whose inputs no GPU was told to pull ahead."""
-        return self._unprepared.peekitem(0)[1] if self._unprepared else None
+        return self._records[self._unprepared[0]] if self._unprepared else None
 
     @property
     def weight(self) -> float:
@@ -50,24 +51,32 @@ class WaitQueue:
 
     def position(self, record: RequestRecord) -> int:
         """Requests ahead of this one."""
-        return int(self._records.bisect_left(record.rank))
+        return bisect_left(self._ranks, record.rank)
 
     def add(self, record: RequestRecord) -> None:
         """Queue a request under its rank."""
         self._records[record.rank] = record
-        self._unprepared[record.rank] = record
+        insort(self._ranks, record.rank)
+        insort(self._unprepared, record.rank)
         self._weight += record.weight
 
     def remove(self, record: RequestRecord) -> None:
         """Take a request out."""
         del self._records[record.rank]
-        self._unprepared.pop(record.rank, None)
+        _discard(self._ranks, record.rank)
+        _discard(self._unprepared, record.rank)
         # An empty queue weighs nothing, whatever rounding left.
         self._weight = self._weight - record.weight if self._records else 0.0
 
     def mark_prepared(self, record: RequestRecord, prepared: bool) -> None:
         """Note whether some GPU pulls its inputs ahead."""
-        if prepared:
-            self._unprepared.pop(record.rank, None)
-        elif record.rank in self._records:
-            self._unprepared[record.rank] = record
+        _discard(self._unprepared, record.rank)
+        if not prepared and record.rank in self._records:
+            insort(self._unprepared, record.rank)
+
+
+def _discard(ranks: list[Order], rank: Order) -> None:
+    """Take a rank out of a sorted list, if it is there."""
+    place = bisect_left(ranks, rank)
+    if place < len(ranks) and ranks[place] == rank:
+        del ranks[place]

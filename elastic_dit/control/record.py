@@ -66,6 +66,8 @@ class RequestRecord:
         When it ended.
     result : ArtifactRef or None
         Its result, once completed.
+    request_id : str
+        The request's id.
     """
 
     request: GenerationRequest
@@ -92,18 +94,17 @@ class RequestRecord:
     held_until: float | None = None
     finished_at: float | None = None
     result: ArtifactRef | None = None
+    request_id: str = field(init=False)
     _seen: set[ArtifactRef] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        self.request_id = self.request.request_id
 
     def __repr__(self) -> str:
         return (
             f"<RequestRecord {self.request_id} {self.phase} attempt {self.attempt}"
             f" epoch {self.epoch} step {self.step}/{self.request.num_inference_steps}>"
         )
-
-    @property
-    def request_id(self) -> str:
-        """The request's id."""
-        return self.request.request_id
 
     @property
     def in_line(self) -> bool:

@@ -18,6 +18,7 @@ class Scripted(Fcfs):
         self.start_on: tuple[int, ...] = ()
 
     uses_groups = True
+    watches_clock = True
 
     def plan(self, view: Any, now: float) -> Iterator[actions.Action]:
         while self.orders:

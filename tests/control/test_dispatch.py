@@ -145,6 +145,7 @@ def test_a_dit_pulls_ahead_only_near_its_end() -> None:
 class Scripted(Fcfs):
     """Asks for what it is told to."""
 
+    watches_clock = True
     script: tuple[actions.Action, ...] = ()
 
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:

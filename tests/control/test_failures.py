@@ -239,6 +239,8 @@ def test_the_gpu_of_a_cancelled_request_may_die_instead() -> None:
 class OnFour(Fcfs):
     """Starts the DiT on every free GPU; does whatever else a test puts into `orders`."""
 
+    watches_clock = True
+
     def __init__(self) -> None:
         self.orders: list[actions.Action] = []
 

@@ -144,7 +144,8 @@ class ModelCard(BaseModel):
         if self.needs_image and image is None:
             raise InvalidRequest("image", None, f"given: {self.name} starts from a picture")
         if image is not None and not self.needs_image:
-            raise InvalidRequest("image", image, f"left out: {self.name} takes no picture")
+            mention = image.without_data()
+            raise InvalidRequest("image", mention, f"left out: {self.name} takes no picture")
 
     def _size_like(self, image: InputImage) -> dict[str, int]:
         """Sides with the proportions of `image` and about the default area, as Wan chooses them."""

@@ -165,11 +165,12 @@ class InputImage(BaseModel):
         if not self.data:
             raise InvalidRequest("image", self, "submitted again: its bytes are held no longer")
         try:
-            return _decoded(self.data)
+            return _upright(_opened(self.data))
         # a codec may raise anything for what somebody made to break it
         except Exception as error:
             cause = " ".join(str(error).split()) or type(error).__name__
-            raise InvalidRequest("image", self, f"an undamaged file ({cause})") from None
+            mention = self.without_data()
+            raise InvalidRequest("image", mention, f"an undamaged file ({cause})") from None
 
     def fitted(self, width: int, height: int) -> Image:
         """The picture in RGB, scaled to cover `width` x `height` pixels and cut at its middle.
@@ -280,10 +281,6 @@ def _opened(data: bytes) -> Image:
         raise ValueError(f"must be at most {MAX_IMAGE_PIXELS} pixels") from None
     except Exception:
         raise ValueError(f"must be a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file") from None
-
-
-def _decoded(data: bytes) -> Image:
-    return _upright(_opened(data))
 
 
 def _upright(image: Image) -> Image:

@@ -69,8 +69,9 @@ def verify(**options: object) -> None:
     """Prove on this hardware that changing the degree of parallelism changes no pixel.
 
     Makes one request's latents on one GPU, then again while the number of GPUs changes between
-    steps, by several plans, each GPU a process of its own, and compares. The exit code is 0
-    where every plan that ran stays within the tolerance, else 1.
+    steps, by several plans, each GPU a process of its own, and compares. Models that start from
+    a picture are given one. The exit code is 0 where every plan that ran stays within the
+    tolerance, else 1.
     """
     from elastic_dit.cli.verify_run import run_verify
 

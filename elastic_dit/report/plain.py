@@ -91,8 +91,11 @@ class PlainPipeline:
         """Make the frames of one request, ``uint8`` ``[T, H, W, 3]``."""
         import torch
 
+        inputs = self._family.inputs(request, self._hints)
+        if request.image is not None:
+            inputs["image"] = request.image.fitted(request.width, request.height)
         made = self._pipeline(
-            **self._family.inputs(request, self._hints),
+            **inputs,
             guidance_scale=request.guidance_scale,
             generator=torch.Generator("cpu").manual_seed(request.seed),
             output_type="np",

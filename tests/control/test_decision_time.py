@@ -114,7 +114,7 @@ def _calls(policy: str, nodes: int) -> int:
     return sorted(controller.calls)[int(0.99 * len(controller.calls))]
 
 
-@pytest.mark.parametrize("policy", ["ddit", "elastic"])
+@pytest.mark.parametrize("policy", ["ddit", "elastic", "tetriserve", "dpci"])
 def test_the_work_of_an_event_does_not_grow_with_the_cluster(policy: str) -> None:
     few, many = _calls(policy, nodes=8), _calls(policy, nodes=32)
     assert few > 100  # something was decided

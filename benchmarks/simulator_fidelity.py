@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,20 +27,22 @@ from elastic_dit.config import Config
 from elastic_dit.control import Controller, make_dispatch
 from elastic_dit.control.times import ExpectedTimes
 from elastic_dit.errors import ClusterError
-from elastic_dit.request import Stage
+from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.rib import LatencyBook, Observations, RibCost, RibTimes
 from elastic_dit.rib.store import RibStore
 from elastic_dit.simulate.cluster import VirtualCluster
 from elastic_dit.simulate.workload import Arrival, RequestClass, poisson
 
-MODEL = "shapes"
-KIND = "virtual"
 POLICIES = ("fcfs", "srtf-1", "static-2", "elastic")
 LIMIT_S = 900.0
 """Longest replay of one policy, seconds."""
+_READY_S = 600.0
+"""Longest start of a cluster, seconds."""
 _MIX = {"short": (48, 9, 12, 3), "medium": (64, 17, 20, 2), "long": (96, 17, 30, 1)}
 """Side in pixels, frames, steps, and share of the mix."""
 _GUIDANCE_SCALE = 4.0
+_PROFILE_STEPS = 18
+"""Of a long run of the profile."""
 _OVERHEAD_RUNS = 4
 """Requests per engine that the overhead between stages is measured over."""
 
@@ -95,24 +97,44 @@ class FidelityReport(_Report):
     """In the order in which they ran."""
 
 
-def measure(
-    gpus: int, requests: int, load: float, repeats: int, policies: Sequence[str], console: Console
-) -> FidelityReport:
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Options of the command."""
+
+    gpus: int
+    requests: int
+    load: float
+    repeats: int
+    fake: bool
+
+    def config(self, policy: str, path: str | None) -> Config:
+        """Settings of the cluster: every GPU holds all stages."""
+        return Config.parse(
+            {
+                "engine": {"backend": "fake" if self.fake else "torch"},
+                "placement": {"policy": "colocated"},
+                "control": {"dispatch": policy, "profile": path, "prefetch_depth": 0},
+                "client": {"ready_timeout_s": _READY_S},
+            }
+        )
+
+
+def measure(plan: Plan, policies: Sequence[str], console: Console) -> FidelityReport:
     """Profile, then replay one trace for each policy on the real cluster and on the simulator."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "rib.sqlite")
-        profile, trace = _profile(gpus, requests, load, repeats, path, console)
+        profile, trace = _profile(plan, path, console)
         rows = []
         for policy in policies:
-            arrivals, real = _replay(policy, gpus, trace, path, console)
-            rows.append(_row(policy, real, _simulate(policy, gpus, arrivals, profile)))
+            arrivals, real = _replay(plan, policy, trace, path, console)
+            rows.append(_row(policy, real, _simulate(plan, policy, arrivals, profile)))
             console.print(f"{policy}: {rows[-1].real_mean_seconds:.2f} s, {rows[-1].error:+.1%}")
     return FidelityReport(
         software=f"elastic-dit {__version__}",
         cpus=len(os.sched_getaffinity(0)),
-        gpus=gpus,
-        requests=requests,
-        load=load,
+        gpus=plan.gpus,
+        requests=plan.requests,
+        load=plan.load,
         mean_latency_error=max((row.error for row in rows), key=abs),
         same_order=_order(rows, "real_mean_seconds") == _order(rows, "simulated_mean_seconds"),
         overhead_seconds=profile.overhead_s,
@@ -141,24 +163,14 @@ class Profile:
         return RibCost(self.book, self.overhead_s)
 
 
-def _config(policy: str, path: str | None) -> Config:
-    return Config.parse(
-        {
-            "placement": {"policy": "colocated"},
-            "control": {"dispatch": policy, "profile": path, "prefetch_depth": 0},
-        }
-    )
-
-
-def _profile(
-    gpus: int, requests: int, load: float, repeats: int, path: str, console: Console
-) -> tuple[Profile, tuple[Arrival, ...]]:
-    classes = [_request_class(label) for label in _MIX]
+def _profile(plan: Plan, path: str, console: Console) -> tuple[Profile, tuple[Arrival, ...]]:
     store = RibStore(path)
-    with serving(gpus, _config("elastic", None), console) as client:
+    with serving(plan.gpus, plan.config("elastic", None), console) as client:
+        model, kind = client.models()[0].name, client.status()["gpus"][0]["kind"]
+        classes = [_request_class(label, model) for label in _MIX]
         profiler = Profiler(
-            client=client, kind=KIND, steps=18, repeats=repeats, warm_up=1, load="full",
-            limit_s=LIMIT_S,
+            client=client, kind=kind, steps=_PROFILE_STEPS, repeats=plan.repeats, warm_up=1,
+            load="full", limit_s=LIMIT_S,
         )  # fmt: skip
         for each in classes:
             options = {
@@ -174,14 +186,14 @@ def _profile(
     profile = Profile(LatencyBook(store.load(degrees.software)), overhead_s)
     work_s = sum(each.share * _gpu_s(profile.cost, each) for each in classes)
     mean_s = work_s / sum(each.share for each in classes)
-    rate_per_s = load * gpus / mean_s
-    return profile, poisson(classes, rate_per_s=rate_per_s, count=requests, seed=0)
+    rate_per_s = plan.load * plan.gpus / mean_s
+    return profile, poisson(classes, rate_per_s=rate_per_s, count=plan.requests, seed=0)
 
 
-def _request_class(label: str) -> RequestClass:
+def _request_class(label: str, model: str) -> RequestClass:
     side, frames, steps, share = _MIX[label]
     options = {
-        "model": MODEL, "prompt": "a red circle moving left on a black background",
+        "model": model, "prompt": "a red circle moving left on a black background",
         "width": side, "height": side, "num_frames": frames, "fps": 8,
         "num_inference_steps": steps, "guidance_scale": _GUIDANCE_SCALE,
     }  # fmt: skip
@@ -208,12 +220,12 @@ def _busy_s(client: Client) -> float:
 
 
 def _replay(
-    policy: str, gpus: int, trace: Sequence[Arrival], path: str, console: Console
+    plan: Plan, policy: str, trace: Sequence[Arrival], path: str, console: Console
 ) -> tuple[tuple[Arrival, ...], list[float]]:
     """The trace as the real cluster took it in, and the latency of each request."""
-    with serving(gpus, _config(policy, path), console) as client:
+    with serving(plan.gpus, plan.config(policy, path), console) as client:
         with console.status(f"Replaying {len(trace)} requests under {policy}"):
-            _warm_up(client, gpus)
+            _warm_up(client, plan.gpus, trace[0].request)
             futures = [client.submit(**_fields(arrival)) for arrival in _in_time(trace)]
             deadline_s = time.monotonic() + LIMIT_S
             for future in futures:
@@ -231,9 +243,8 @@ def _replay(
     return arrivals, [row["finished_at"] - row["accepted_at"] for row in rows]
 
 
-def _warm_up(client: Client, gpus: int) -> None:
+def _warm_up(client: Client, gpus: int, request: GenerationRequest) -> None:
     """One request for every engine: the first one that a process runs takes longer."""
-    request = _request_class("short").request("r", 0)
     options = {name: getattr(request, name) for name in ("width", "height", "num_frames")}
     client.gather(client.map([request.prompt] * gpus, num_inference_steps=2, **options))
 
@@ -251,14 +262,16 @@ def _fields(arrival: Arrival) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in unknown}
 
 
-def _simulate(policy: str, gpus: int, arrivals: Sequence[Arrival], profile: Profile) -> list[float]:
+def _simulate(
+    plan: Plan, policy: str, arrivals: Sequence[Arrival], profile: Profile
+) -> list[float]:
     """The same requests through the same controller and policy, on a virtual clock."""
-    config = _config(policy, None).control
+    config = plan.config(policy, None).control
     observed = Observations()
     times = ExpectedTimes(observed, RibTimes(profile.book))
     controller = Controller(config, make_dispatch(policy), times=times, observed=observed)
     cluster = VirtualCluster(controller, profile.cost)
-    cluster.add_node("n0", gpus=gpus, models=[MODEL], kind=KIND)
+    cluster.add_node("n0", gpus=plan.gpus, models=[arrivals[0].request.model])
     cluster.submit(arrivals)
     outcomes = {each.request_id: each.latency_s for each in cluster.run().requests}
     latencies = [outcomes[arrival.request.request_id] for arrival in arrivals]
@@ -287,6 +300,7 @@ def _order(rows: Sequence[PolicyReport], field: str) -> list[str]:
 @click.option("--requests", type=click.IntRange(2), default=60, show_default=True)
 @click.option("--load", type=click.FloatRange(0.1, 100.0), default=1.5, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--fake", is_flag=True, help="To try the script without a model.")
 @click.option("--policy", "policies", multiple=True, default=POLICIES, show_default=True)
 def main(
     json_path: str | None,
@@ -294,12 +308,14 @@ def main(
     requests: int,
     load: float,
     repeats: int,
+    fake: bool,
     policies: tuple[str, ...],
 ) -> None:
     """One trace on the real cluster and on the simulator, with the profile measured in between."""
     check_json_path(json_path)
     console = human_console(json_path)
-    report = measure(gpus, requests, load, repeats, policies, console)
+    plan = Plan(gpus=gpus, requests=requests, load=load, repeats=repeats, fake=fake)
+    report = measure(plan, policies, console)
     order = "the same" if report.same_order else "another"
     console.print(f"mean_latency_error {report.mean_latency_error:+.3f}, {order} order of policies")
     write_json(json_path, report.model_dump_json(indent=2))

@@ -89,6 +89,28 @@ def test_device_check_without_a_device(tmp_path: Path) -> None:
     assert (report["promotion"]["plan"], report["promotion"]["status"]) == ("1→2→1", "passed")
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_durability(tmp_path: Path) -> None:
+    path = tmp_path / "durability.json"
+    small = ("--repeats", "3", "--submissions", "30", "--backend", "fake", "--limit", "1e-6")
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "durability.py"), *small, "--json", str(path)],
+        check=False, capture_output=True, text=True, timeout=350,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(path.read_text())
+    assert report["repeats"] == 3
+    assert all(value > 0 for value in report["journal"].values())
+    flood = report["flood"]
+    assert flood["submissions"] == flood["accepted"] + flood["refused"] >= 30
+    assert flood["accepted"] == flood["completed"] + flood["cancelled"]
+    assert flood["lost"] == 0
+    assert flood["refused"] > 0
+    assert 0 < flood["refusal_ms"][0] <= flood["refusal_ms"][1]
+
+
 def test_decision_time(tmp_path: Path) -> None:
     path = tmp_path / "decision_time.json"
     small = ("--policy", "fcfs", "--waiting", "200", "--events", "300")
@@ -103,3 +125,25 @@ def test_decision_time(tmp_path: Path) -> None:
         assert 0 < report[gpus]["p50_ms"] <= report[gpus]["p99_ms"]
         assert report[gpus] == report["policies"]["fcfs"]["by_gpus"][gpus]
     assert report["simulated_steps_per_s"]["fcfs"] > 0
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_simulator_fidelity(tmp_path: Path) -> None:
+    path = tmp_path / "fidelity.json"
+    small = ("--fake", "--gpus", "1", "--requests", "6", "--repeats", "1")
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "simulator_fidelity.py"), *small, "--policy", "srtf-1",
+         "--json", str(path)],
+        check=False, capture_output=True, text=True, timeout=350,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(path.read_text())
+    [row] = report["policies"]
+    assert row["policy"] == "srtf-1"
+    assert len(row["real_seconds"]) == len(row["simulated_seconds"]) == 6
+    ratio = sum(row["simulated_seconds"]) / sum(row["real_seconds"])
+    assert report["mean_latency_error"] == row["error"] == pytest.approx(ratio - 1)
+    assert report["same_order"]
+    assert len(report["profile_seconds"]) == 3

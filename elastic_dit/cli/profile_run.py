@@ -160,12 +160,11 @@ def _report(
 
 
 def _table(report: ProfileReport) -> Table:
-    figures = ("DoP", "seconds", "±", "once", "runs")
+    figures = ("DoP", "s (DiT: a step)", "±", "once", "runs")
     table = figure_table(f"With {report.software}", ("model", "kind", "size", "stage"), figures)
     for row in report.latencies:
-        what = "a step" if row.stage is Stage.DIT else "the stage"
         table.add_row(
-            row.model, row.kind, f"{row.width}x{row.height}x{row.frames}", f"{row.stage}, {what}",
+            row.model, row.kind, f"{row.width}x{row.height}x{row.frames}", f"{row.stage}",
             f"{row.dop}", f"{row.seconds:.4f}", f"{row.spread_seconds:.4f}",
             f"{row.setup_seconds:.4f}" if row.stage is Stage.DIT else "", f"{row.repeats}",
         )  # fmt: skip

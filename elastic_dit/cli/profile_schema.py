@@ -123,7 +123,7 @@ def schema_page() -> str:
     """
     from elastic_dit.report.schema import model_table
 
-    models = (ProfileReport, LatencyReport, OptimumReport)
+    models: tuple[type[_Report], ...] = (ProfileReport, LatencyReport, OptimumReport)
     return "\n".join([_INTRODUCTION, *map(model_table, models)])
 
 

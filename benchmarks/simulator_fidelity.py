@@ -6,6 +6,7 @@ python benchmarks/simulator_fidelity.py --json simulator_fidelity.json
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -126,7 +127,8 @@ def measure(plan: Plan, policies: Sequence[str], console: Console) -> FidelityRe
         profile, trace = _profile(plan, path, console)
         rows = []
         for policy in policies:
-            arrivals, real = _replay(plan, policy, trace, path, console)
+            own = shutil.copy(path, f"{path}.{policy}")  # the cluster refines what it is given
+            arrivals, real = _replay(plan, policy, trace, own, console)
             rows.append(_row(policy, real, _simulate(plan, policy, arrivals, profile)))
             console.print(f"{policy}: {rows[-1].real_mean_seconds:.2f} s, {rows[-1].error:+.1%}")
     return FidelityReport(
@@ -298,7 +300,7 @@ def _order(rows: Sequence[PolicyReport], field: str) -> list[str]:
 @click.option("--json", "json_path", metavar="FILE", help="Write the figures; - for stdout.")
 @click.option("--gpus", type=click.IntRange(1, 64), default=4, show_default=True)
 @click.option("--requests", type=click.IntRange(2), default=60, show_default=True)
-@click.option("--load", type=click.FloatRange(0.1, 100.0), default=1.5, show_default=True)
+@click.option("--load", type=click.FloatRange(0.1, 100.0), default=4.0, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--fake", is_flag=True, help="To try the script without a model.")
 @click.option("--policy", "policies", multiple=True, default=POLICIES, show_default=True)

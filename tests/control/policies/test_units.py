@@ -13,6 +13,7 @@ from elastic_dit.simulate.cluster import VirtualCluster
 from elastic_dit.simulate.ddit_grid import MODEL, Cell
 from elastic_dit.simulate.outcome import SimulationResult
 from elastic_dit.state import Phase
+from tests.control.bench import Bench
 from tests.control.storm import run_storm
 
 NAMES = [
@@ -104,6 +105,40 @@ def test_static_dop_1_is_best_in_a_burst_and_wide_units_when_it_is_quiet() -> No
 
     assert mean("static-1", None) < mean("static-2", None) < mean("static-4", None)
     assert mean("static-4", 0.1) < mean("static-2", 0.1) < mean("static-1", 0.1)
+
+
+def without_decoders() -> Bench:
+    """Two units of two GPUs, nobody to decode, `a` and `b` at work and `c` in line."""
+    bench = Bench(make_dispatch("static-2"))
+    bench.join(0, 1, 2, 3, stages=(Stage.ENCODER, Stage.DIT))
+    for name in "abc":
+        bench.submit(name)
+    for name in "abc":
+        bench.done(name)
+    assert [bench.gpus[name] for name in "ab"] == [(0, 1), (2, 3)]
+    assert bench.starts["c"].stage is Stage.ENCODER
+    return bench
+
+
+def test_a_unit_waits_for_its_requests_decode() -> None:
+    bench = without_decoders()
+    bench.done("a")
+    assert bench.starts["c"].stage is Stage.ENCODER
+    bench.cancel("a")
+    assert (bench.starts["c"].stage, bench.gpus["c"]) == (Stage.DIT, (0, 1))
+
+
+def test_units_are_laid_out_anew_where_gpus_are_lost_and_come_back() -> None:
+    bench = without_decoders()
+    bench.lose(1)  # a survives on GPU 0 alone
+    bench.done("b")
+    assert bench.starts["c"].stage is Stage.ENCODER  # the unit of b waits for its decode
+    bench.cancel("b")
+    assert (bench.starts["c"].stage, bench.gpus["c"]) == (Stage.DIT, (2, 3))
+    bench.submit("d")
+    bench.join(8, 9, node="other", stages=(Stage.ENCODER, Stage.DIT))
+    bench.done("d")
+    assert (bench.starts["d"].stage, bench.gpus["d"]) == (Stage.DIT, (8, 9))
 
 
 @pytest.mark.parametrize("name", ["static-2", "static-2-decoupled", "spci", "dpci", "dp"])

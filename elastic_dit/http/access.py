@@ -22,6 +22,8 @@ _ID_HEADER = b"x-request-id"
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _QUIET = ("/health", "/ready", "/metrics")
 """Asked every few seconds by machines: logged at debug level."""
+_LENGTH_DIGITS = 18
+"""More than these make no difference, and Python refuses to read thousands."""
 _CLOSED_REQUEST = 499
 """Nginx's status for a client that went before it had an answer."""
 
@@ -57,7 +59,7 @@ class Access:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        visit = _Visit(scope, _own_id(headers))
+        visit = _Visit(_own_id(headers))
         token = request_id.set(visit.id)
         self.open += 1
         try:
@@ -78,7 +80,7 @@ class Access:
 
     async def _answer(self, scope: Scope, receive: _Limited, send: Send) -> None:
         length = dict(scope["headers"]).get(b"content-length", b"")
-        if length.isdigit() and int(length) > self._max_body_bytes:
+        if length.isdigit() and int(length[:_LENGTH_DIGITS]) > self._max_body_bytes:
             await receive.too_large().response()(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -88,7 +90,7 @@ class Access:
         seconds = time.perf_counter() - visit.began
         self.tally.count(catalogue.HTTP_REQUESTS, method, route, str(visit.status))
         self.tally.observe(catalogue.HTTP_LATENCY_S, seconds, method, route)
-        level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
+        level = logging.DEBUG if route in _QUIET else logging.INFO
         facts = {
             "method": method,
             "path": scope["path"],
@@ -106,11 +108,10 @@ class Access:
 class _Visit:
     """One request and what is known of its answer."""
 
-    def __init__(self, scope: Scope, http_id: str) -> None:
+    def __init__(self, http_id: str) -> None:
         self.id = http_id
         self.began = time.perf_counter()
         self.status = _CLOSED_REQUEST
-        scope.setdefault("state", {})["http_id"] = http_id
 
     def sender(self, send: Send) -> Send:
         async def noting(message: Message) -> None:

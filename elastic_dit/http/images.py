@@ -16,12 +16,12 @@ from elastic_dit.cluster.reports import RequestStatus
 from elastic_dit.errors import ElasticDitError, InvalidRequest
 from elastic_dit.http.bodies import read_image_body
 from elastic_dit.http.desk import JobDesk
+from elastic_dit.http.jobs import IdempotencyKey, owned, require_result
 from elastic_dit.http.keys import Owner
 from elastic_dit.http.openapi import IMAGE_BODY, MEDIA
 from elastic_dit.http.renders import VARIANTS, Result
 from elastic_dit.http.schemas import ImageCreate, ImageData, ImagesAnswer
 from elastic_dit.http.shapes import IMAGE_PREFIX, image_owner, job_id, options_of
-from elastic_dit.http.videos import IdempotencyKey, owned, require_result
 from elastic_dit.http.waits import unless_gone
 from elastic_dit.request import MAX_SEED
 

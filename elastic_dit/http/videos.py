@@ -4,57 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
 from elastic_dit.cluster.reports import RequestStatus
-from elastic_dit.errors import UnknownRequest
 from elastic_dit.http.bodies import read_picture, read_video_body
 from elastic_dit.http.desk import JobDesk
+from elastic_dit.http.jobs import IdempotencyKey, owned, require_result
 from elastic_dit.http.keys import Owner
 from elastic_dit.http.openapi import EVENTS, MEDIA, VIDEO_BODY
-from elastic_dit.http.problems import Problem
 from elastic_dit.http.renders import VARIANTS
 from elastic_dit.http.schemas import Deleted, VideoJob, VideoList
 from elastic_dit.http.shapes import VIDEO_PREFIX, card_for, job_id, options_of, video_job
 from elastic_dit.http.stream import EventStream, event_stream
-from elastic_dit.state import Phase
 
-__all__ = ["IdempotencyKey", "owned", "router"]
+__all__ = ["router"]
 
 router = APIRouter(prefix="/v1/videos", tags=["videos"])
 
 MAX_PAGE = 100
 _POLL_HEADER = "openai-poll-after-ms"
 """OpenAI's clients ask again after so many milliseconds."""
-_SOONEST_POLL_MS, _LATEST_POLL_MS = 100, 5000
+_SOONEST_POLL_MS, _USUAL_POLL_MS, _LATEST_POLL_MS = 100, 1000, 5000
 _POLLS_PER_ETA = 10
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        description="The same key and body make one job, however often they are sent.",
-    ),
-]
 VideoId = Annotated[str, Path(max_length=64, description="Of a job.")]
-
-
-async def owned(desk: JobDesk, wanted_id: str, prefix: str, owner: str) -> RequestStatus:
-    """A job of an owner; anybody else's is as unknown as one that never was.
-
-    Raises
-    ------
-    UnknownRequest
-    """
-    if not wanted_id.startswith(prefix):
-        raise UnknownRequest(wanted_id)
-    status = await desk.status_of(wanted_id)
-    if status.owner != owner:
-        raise UnknownRequest(wanted_id)
-    return status
 
 
 @router.post("", response_model=VideoJob, openapi_extra=VIDEO_BODY)
@@ -156,27 +130,11 @@ async def delete_video(request: Request, owner: Owner, video_id: VideoId) -> Del
     return Deleted(id=video_id)
 
 
-def require_result(status: RequestStatus) -> None:
-    """Refuse to deliver what is not there.
-
-    Raises
-    ------
-    Problem
-        404, as OpenAI's API answers before the end; its code tells the job's status.
-    """
-    if status.phase is Phase.COMPLETED:
-        return
-    job = video_job(status)
-    message = f"{job.id} has no content: it is {job.status}"
-    if job.error is not None:
-        message = f"{message} ({job.error.message})"
-    raise Problem(404, "invalid_request_error", message, "video_id", f"job_{job.status}")
-
-
 def _answer(response: Response, status: RequestStatus) -> VideoJob:
     """A job's body, with a hint when to ask again."""
     if not status.phase.is_terminal:
-        eta_ms = 1000 * (status.progress.eta_s or 0.0)
-        pause = min(max(eta_ms / _POLLS_PER_ETA, _SOONEST_POLL_MS), _LATEST_POLL_MS)
-        response.headers[_POLL_HEADER] = str(int(pause))
+        eta_s = status.progress.eta_s
+        pause_ms = _USUAL_POLL_MS if eta_s is None else 1000 * eta_s / _POLLS_PER_ETA
+        pause_ms = min(max(pause_ms, _SOONEST_POLL_MS), _LATEST_POLL_MS)
+        response.headers[_POLL_HEADER] = str(int(pause_ms))
     return video_job(status)

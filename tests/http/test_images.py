@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 
+import httpx2
 import pytest
 
 from elastic_dit.config import HttpConfig
@@ -39,6 +40,19 @@ def test_images(output_format, response_format):
                 else:
                     content = base64.b64decode(image["b64_json"])
                 assert content.startswith(STARTS[output_format])
+
+    run(main())
+
+
+def test_behind_a_prefix_addresses_have_it():
+    async def main():
+        async with living(FakeDesk(instant=True)) as app:
+            transport = httpx2.ASGITransport(app, root_path="/video")
+            async with httpx2.AsyncClient(transport=transport, base_url="http://p/video") as client:
+                body = {**PROMPT, "response_format": "url"}
+                [image] = (await client.post(URL, json=body)).json()["data"]
+                assert image["url"].startswith("http://p/video/v1/images/img_")
+                assert (await client.get(image["url"])).content.startswith(STARTS["png"])
 
     run(main())
 

@@ -23,6 +23,7 @@ from elastic_dit.errors import (
     NotReady,
 )
 from elastic_dit.events import CancelRequested
+from elastic_dit.journal.entry import Entry
 from elastic_dit.request import GenerationRequest
 
 __all__ = ["RequestDesk"]
@@ -89,19 +90,21 @@ class RequestDesk:
         dict
             ``accepted``: for each its whole ``request`` and how it stands, ``report``.
         """
+        had_journal = self._reactor.keeper is not None  # it may come with the first engine
         try:
             async with asyncio.timeout(answer_timeout_s):
                 if fence is not None:
                     await self.fences.wait(client, fence)
-                requests = await self._check(submissions, ready_timeout_s, client)
-                dops = await asyncio.gather(*map(self._allowed_dops, requests))
+                requests, entries = await self._check(submissions, ready_timeout_s, client)
+                dops = await asyncio.gather(*map(self.allowed_dops, requests))
         except TimeoutError:
             raise NotReady(
                 f"no engine answered within {answer_timeout_s:g} s: is an elastic-dit-worker up?"
             ) from None
         if client not in self._reactor.scheduler.clients:
             raise ClusterError(f"client {client} left while its request was checked")
-        entries = await self._registrar.look_up(request.request_id for request in requests)
+        doubtful = self._registrar.changed(requests, entries) if had_journal else requests
+        entries |= await self._registrar.look_up(request.request_id for request in doubtful)
         taken: list[Taken] = []
         try:
             for options, request, allowed in zip(submissions, requests, dops, strict=True):
@@ -169,23 +172,10 @@ class RequestDesk:
         """``models``: cards of the models served, the default first."""
         return {"models": [card.model_dump(mode="json") for card in self._reactor.cards.cards]}
 
-    async def examine(
-        self, options: Mapping[str, Any], ready_timeout_s: float
-    ) -> tuple[GenerationRequest, tuple[int, ...]]:
-        """The request that a submission would be, and degrees at which it could run.
-
-        Raises
-        ------
-        ElasticDitError
-            As `submit` refuses.
-        """
-        [request] = await self._check([options], ready_timeout_s, "")
-        return request, await self._allowed_dops(request)
-
     async def _check(
         self, submissions: Sequence[Mapping[str, Any]], ready_timeout_s: float, client: str
-    ) -> list[GenerationRequest]:
-        """What they ask for, or the first error."""
+    ) -> tuple[list[GenerationRequest], dict[str, Entry]]:
+        """What they ask for, and what the journal said of their ids; or the first error."""
         if self._reactor.checking >= _MOST_CHECKING:
             reason = f"{self._reactor.checking} submissions are being checked already"
             raise AdmissionRefused(reason, UNKNOWN_RATE_RETRY_S)
@@ -207,7 +197,8 @@ class RequestDesk:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-        return [outcome for outcome in outcomes if isinstance(outcome, GenerationRequest)]
+        requests = [outcome for outcome in outcomes if isinstance(outcome, GenerationRequest)]
+        return requests, entries
 
     def _stop(self, request_id: str, client: str | None, reason: str) -> None:
         """Stop a live request for one client, or for all."""
@@ -224,7 +215,7 @@ class RequestDesk:
             await self._reactor.cards.next_engine()
         return tokens
 
-    async def _allowed_dops(self, request: GenerationRequest) -> tuple[int, ...]:
+    async def allowed_dops(self, request: GenerationRequest) -> tuple[int, ...]:
         """Degrees of parallelism at which the model's engines can run a request."""
         if not self._reactor.uses_groups:
             return (1,)

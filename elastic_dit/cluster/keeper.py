@@ -181,7 +181,8 @@ class RequestKeeper:
         JournalError
         """
         writes = [self._journal.write(Accepted(entry)) for entry in entries]
-        await self._journal.read(_nothing)
+        if not writes:
+            await self._journal.read(_nothing)  # all are known; whoever brought them may yet wait
         for write in writes:
             await write
 

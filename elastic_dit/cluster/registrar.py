@@ -76,7 +76,21 @@ class Registrar:
         if keeper is None:
             return {}
         await keeper.ready()
-        return await keeper.find(request_ids)
+        wanted = tuple(request_ids)
+        return await keeper.find(wanted) if wanted else {}
+
+    def changed(
+        self, requests: Iterable[GenerationRequest], entries: Mapping[str, Entry]
+    ) -> list[GenerationRequest]:
+        """Those of which the journal says something else by now than it did: they just ended."""
+        found = []
+        for request in requests:
+            known, entry = self._known(request.request_id), entries.get(request.request_id)
+            was_over = entry is not None and entry.finished_at is not None
+            is_over = known.phase.is_terminal if known is not None else entry is not None
+            if is_over and not was_over:
+                found.append(request)
+        return found
 
     def gate(self, owner: str, entries: Mapping[str, Entry]) -> Gate:
         """What refuses a request before engines are asked about it; known ones pass."""

@@ -82,6 +82,9 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
     config : Config, optional
         The deployment's settings, with ``placement.min_machines`` and ``max_machines``, where no
         worker and no client brings them before.
+    spares : mapping, optional
+        Entries of ``worker_spec`` that may be added, for a cluster that cannot make any. Machines
+        given back are spares too.
     **options
         Of `distributed.Adaptive`: ``interval``; ``minimum`` and ``maximum`` count machines of
         this cluster, beside the limits of the settings.
@@ -94,12 +97,19 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
     >>> cluster.adapt(Adaptive=MachineAdaptive, config=config, interval="2s")  # doctest: +SKIP
     """
 
-    def __init__(self, cluster: Any, *, config: Config | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        cluster: Any,
+        *,
+        config: Config | None = None,
+        spares: Mapping[Hashable, Any] | None = None,
+        **options: Any,
+    ) -> None:
         self._config = config
         self._is_heard = False
         self._nodes: Mapping[str, Mapping[str, Any]] = {}
         self._arrived: set[Hashable] = set()
-        self._spares: dict[Hashable, dict[Hashable, Any]] = {}
+        self._spares = {name: {name: entry} for name, entry in (spares or {}).items()}
         self._retry_at = 0.0
         super().__init__(cluster, **options)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from elastic_dit.errors import ClusterError
+from elastic_dit.errors import ClusterError, UnknownModel
 from elastic_dit.request import GenerationRequest, Stage, new_request_id
 from elastic_dit.rib import Latency, LatencyKey, Source
 from elastic_dit.rib.latency import Moments
@@ -33,7 +33,7 @@ class Degrees:
     Attributes
     ----------
     request : GenerationRequest
-        Whole, with the model's defaults.
+        Whole, with the model's defaults, and a picture of ours where it starts from one.
     dops : tuple of int
         Degrees that model and GPUs allow.
     gpus : int
@@ -96,21 +96,17 @@ class Profiler:
         Raises
         ------
         InvalidRequest
-            Where the model cannot make such a thing.
+            Where there is no such model, or it cannot make such a thing.
         """
-        options = {"prompt": _PROMPT, "seed": 0, "request_id": new_request_id(), **options}
-        answer = self._ask(
-            "elastic_dit_degrees",
-            options=options,
-            kind=self.kind,
-            ready_timeout_s=_CALL_LIMIT_S,
-        )
-        return Degrees(
-            GenerationRequest.model_validate(answer["request"]),
-            tuple(answer["dops"]),
-            answer["gpus"],
-            answer["software"],
-        )
+        cards = {card.name: card for card in self.client.models()}
+        card = cards.get(options.get("model", next(iter(cards), "")))
+        if card is None:
+            raise UnknownModel("model", options.get("model"), f"one of {', '.join(cards)}")
+        fixed = {"prompt": _PROMPT, "seed": 0, "request_id": new_request_id()}
+        request = card.sample({**fixed, **options})
+        told = request.without_image_data().model_dump(mode="json")
+        answer = self._ask("elastic_dit_degrees", request=told, kind=self.kind)
+        return Degrees(request, tuple(answer["dops"]), answer["gpus"], answer["software"])
 
     def measure(self, degrees: Degrees, dop: int) -> list[Latency]:
         """One latency of the DiT at a degree, and at degree 1 of the other stages too.
@@ -160,6 +156,7 @@ class Profiler:
                 guidance_scale=request.guidance_scale,
                 num_inference_steps=steps,
                 seed=number,
+                image=request.image,
                 request_id=request_id,
             )
             for number, (steps, request_id) in enumerate(zip(runs, ids, strict=True))

@@ -10,7 +10,7 @@ from elastic_dit.cluster.reactor import Reactor
 from elastic_dit.cluster.refusals import refusals_as_data
 from elastic_dit.control.groups import largest_block
 from elastic_dit.errors import InvalidRequest
-from elastic_dit.request import Stage, StageKey
+from elastic_dit.request import GenerationRequest, Stage, StageKey
 from elastic_dit.rib import software_version
 
 __all__ = ["MeasuringDesk"]
@@ -33,40 +33,31 @@ class MeasuringDesk:
         return f"<MeasuringDesk {self._reactor.controller.forced}>"
 
     @refusals_as_data
-    async def degrees(
-        self, options: Mapping[str, Any], kind: str, ready_timeout_s: float
-    ) -> dict[str, Any]:
+    async def degrees(self, request: Mapping[str, Any], kind: str) -> dict[str, Any]:
         """At which degrees a request could run now, on GPUs of a kind.
 
         Parameters
         ----------
-        options : mapping
-            Fields of `GenerationRequest`; what is missing takes the model's default.
+        request : mapping
+            A whole `GenerationRequest`; an input picture may be a mention of one.
         kind : str
             GPU kind.
-        ready_timeout_s : float
-            Longest wait for the first engine, seconds.
 
         Returns
         -------
         dict
-            The whole ``request``; ``dops``, rising; ``gpus``, how many of the kind hold the
-            model's transformer; ``software`` that runs here.
-
-        Raises
-        ------
-        InvalidRequest
-            Where the model cannot make such a thing.
+            ``dops``, rising; ``gpus``, how many of the kind hold the model's transformer;
+            ``software`` that runs here.
         """
-        request, dops = await self._desk.examine(options, ready_timeout_s)
+        parsed = GenerationRequest.parse(**request)
+        dops = await self._desk.allowed_dops(parsed)
         controller = self._reactor.controller
-        serving = controller.pool.serving(StageKey(request.model, Stage.DIT))
+        serving = controller.pool.serving(StageKey(parsed.model, Stage.DIT))
         gpus = {gpu for gpu in serving if controller.pool[gpu].kind == kind}
         widest = len(largest_block(gpus)) if gpus else 0
         if controller.allowed.widest is not None:
             widest = min(widest, controller.allowed.widest)
         return {
-            "request": request.model_dump(mode="json"),
             "dops": [dop for dop in dops if dop <= widest],
             "gpus": len(gpus),
             "software": software_version(),

@@ -96,7 +96,7 @@ class Lifecycle:
         # The first step of a group carries the pull of its inputs: no measure of a step,
         # unless there is no other.
         if group.step_s is not None or group.total_steps == 1:
-            self._times.observe(record.request, Stage.DIT, group.dop, step_s)
+            self._observe(record, group, step_s)
         group.step, group.step_at, group.step_s = step, now, step_s
         self._orders.changed[record.request_id] = None
         return True
@@ -106,7 +106,7 @@ class Lifecycle:
     ) -> None:
         """A stage ran to its end: on to the next, or the request is complete."""
         if group.stage is not Stage.DIT:
-            self._times.observe(record.request, group.stage, group.dop, seconds)
+            self._observe(record, group, seconds)
         self.leave(record, group, now, seconds)
         record.first_sight(output)
         if output.gpu not in self._pool:
@@ -322,6 +322,11 @@ class Lifecycle:
                 group.step = group.total_steps  # nobody leaves unasked before the last step
         group.gpus = tuple(gpu for gpu in group.gpus if gpu not in leaving)
         self._groups.free(group, sorted(leaving.difference(group.target)), now)
+
+    def _observe(self, record: RequestRecord, group: Group, seconds: float) -> None:
+        master = self._pool.get(group.master)
+        kind = "" if master is None else master.kind
+        self._times.observe(record.request, group.stage, group.dop, seconds, kind)
 
     def _close_segment(self, group: Group, now: float, seconds: float | None = None) -> None:
         """Put the group's work since its last change on the request's timeline."""

@@ -15,7 +15,7 @@ from elastic_dit.control import actions
 from elastic_dit.control.block import Block
 from elastic_dit.control.dispatch import first_come, first_in_line, prefetches, register_dispatch
 from elastic_dit.control.groups import GroupState
-from elastic_dit.control.policies.optimal import OptimalDops
+from elastic_dit.control.policies.shape_times import ShapeBook
 from elastic_dit.control.policies.space import Space
 from elastic_dit.control.view import ClusterView, GroupView, RequestView
 from elastic_dit.request import Stage
@@ -50,6 +50,7 @@ class DditGreedy:
         self._promote = promote
         self._hungry: dict[str, _Hungry] = {}
         self._looked = (0, 0)
+        self._shapes = ShapeBook()
 
     def __repr__(self) -> str:
         return f"DditGreedy(promote={self._promote})"
@@ -58,26 +59,29 @@ class DditGreedy:
         """Order of acceptance."""
         return ()
 
-    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
+    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Lines 6 to 20 of Algorithm 2, after the decodes that free their masters."""
-        dops = OptimalDops(view)
+        self._shapes.begin(view, now)
         yield from first_come(view, Stage.DECODER)
         if self._promote:
-            yield from self._promotions(view, dops)
-        yield from self._starts(view, dops)
+            yield from self._promotions(view)
+        yield from self._starts(view)
         yield from first_come(view, Stage.ENCODER)
         yield from prefetches(view)
 
-    def _promotions(self, view: ClusterView, dops: OptimalDops) -> Iterator[actions.Action]:
+    def _promotions(self, view: ClusterView) -> Iterator[actions.Action]:
         """Lines 7 to 13, where something changed: elsewhere nobody can who could not before."""
         rows = []
         for group in self._changed(view):
             if not view.free(group.key):
                 continue
             request = view.requests[group.request_id]
-            optimal = dops.of(request.request)
+            times = self._shapes.times(request, view)
+            optimal = times.optimal(view.config.slots_per_node)
             if group.dop < optimal and _can_grow(group):
-                starvation_s = self._starve(dops, request, group)
+                here_s = times.step_s.get(group.dop, times.step_s[1])
+                lag_s = here_s - times.step_s[optimal]
+                starvation_s = self._starve(request, group, lag_s)
                 rows.append((-starvation_s, request.sequence, optimal, group))
         self._forget_those_done(view)
         for starvation, _, optimal, group in sorted(rows, key=lambda row: row[:2]):
@@ -101,21 +105,18 @@ class DditGreedy:
             if request is None or request.stage is not Stage.DIT:
                 del self._hungry[name]
 
-    def _starve(self, dops: OptimalDops, request: RequestView, group: GroupView) -> float:
-        """Bring a request's starvation time up to date (eq. 5)."""
+    def _starve(self, request: RequestView, group: GroupView, lag_s: float) -> float:
+        """Bring a request's starvation time up to date (eq. 5): so much longer took each step."""
         first = _Hungry(last_step=request.step)
         row = self._hungry.setdefault(request.request_id, first)
-        asked = request.request
-        lag_s = dops.step_s(asked, group.dop) - dops.step_s(asked, dops.of(asked))
         row.starvation_s += max(0, group.step - row.last_step) * lag_s
         row.last_step = group.step
         return row.starvation_s
 
-    @staticmethod
-    def _starts(view: ClusterView, dops: OptimalDops) -> Iterator[actions.Action]:
+    def _starts(self, view: ClusterView) -> Iterator[actions.Action]:
         """Lines 15 to 20: from `B` downwards, whatever is free."""
         while (request := first_in_line(view, Stage.DIT)) is not None:
-            optimal = dops.of(request.request)
+            optimal = self._shapes.times(request, view).optimal(view.config.slots_per_node)
             space = Space(view, request.key)
             block = space.block(min(optimal, space.largest))
             assert block is not None, request

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 from elastic_dit.control.groups import GroupState
-from elastic_dit.control.policies.shape_times import ShapeTimes, shape_of
+from elastic_dit.control.policies.shape_times import ShapeBook, ShapeTimes
 from elastic_dit.control.view import ClusterView, GroupView, RequestView
 from elastic_dit.request import Stage, StageKey
 
 __all__ = ["Job", "JobBook"]
 
-_TIMES_FRESH_S = 1.0
-"""Step times are asked for anew after this long: they may be observed ones."""
 _JOBS_KEPT = 8_192
 """Requests whose jobs are remembered."""
 
@@ -113,23 +111,18 @@ class Job:
 
 
 class JobBook:
-    """Jobs and step times, remembered from look to look."""
+    """Jobs, remembered from look to look."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
-        self._times: dict[tuple[object, ...], ShapeTimes] = {}
-        self._read_at = -math.inf
-        self._known: tuple[int | None, int] = (None, 0)
+        self._shapes = ShapeBook()
 
     def __repr__(self) -> str:
-        return f"<JobBook of {len(self._jobs)} jobs, {len(self._times)} shapes>"
+        return f"<JobBook of {len(self._jobs)} jobs, {self._shapes!r}>"
 
     def begin(self, view: ClusterView, now: float) -> None:
         """A new look: forget what may have changed, and what is too much."""
-        known = (view.widest, view.shapes_seen)
-        if now - self._read_at >= _TIMES_FRESH_S or self._known != known:
-            self._read_at, self._known = now, known
-            self._times.clear()
+        self._shapes.begin(view, now)
         if len(self._jobs) > _JOBS_KEPT:
             self._jobs.clear()
 
@@ -137,14 +130,8 @@ class JobBook:
         """The job of a request, the same at every look."""
         job = self._jobs.get(record.sequence)
         if job is None or job.record is not record:
-            job = self._jobs[record.sequence] = Job(record, view, self._shape(record, view))
-        elif job.times.read_at != self._read_at:
-            job.times = self._shape(record, view)
+            times = self._shapes.times(record, view)
+            job = self._jobs[record.sequence] = Job(record, view, times)
+        elif job.times.read_at != self._shapes.read_at:
+            job.times = self._shapes.times(record, view)
         return job
-
-    def _shape(self, record: RequestView, view: ClusterView) -> ShapeTimes:
-        shape = shape_of(record)
-        found = self._times.get(shape)
-        if found is None:
-            found = self._times[shape] = ShapeTimes(record.request, view.times, self._read_at)
-        return found

@@ -16,7 +16,7 @@ from elastic_dit.control import actions
 from elastic_dit.control.dispatch import first_come, nearest_gpu, prefetches, register_dispatch
 from elastic_dit.control.policies.instances import Instances
 from elastic_dit.control.policies.layouts import EqualUnits, Layout, RatioUnits, SameUnits, Unit
-from elastic_dit.control.policies.optimal import OptimalDops
+from elastic_dit.control.policies.shape_times import ShapeBook
 from elastic_dit.control.view import ClusterView, QueueView, RequestView
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
@@ -47,6 +47,7 @@ class FixedUnits:
         self._name = name
         self._layout = layout
         self._isolated = isolated
+        self._shapes = ShapeBook()
         self._models: dict[StageKey, Instances] = {}
         self._new: list[RequestView] = []
         self._lines: dict[StageKey, dict[int, _Line]] = {}
@@ -60,8 +61,9 @@ class FixedUnits:
             self._new.append(request)
         return ()
 
-    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
+    def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Decode on the units that denoised; give free units to those in line."""
+        self._shapes.begin(view, now)
         yield from self._decodes(view)
         self._form_lines(view)
         for instances in self._models.values():
@@ -92,17 +94,19 @@ class FixedUnits:
         head = queue.head
         if head is None or not instances.any_free:
             return None
-        unit = _nearest(OptimalDops(view).of(head.request), instances)
+        unit = _nearest(self._optimal(view, head), instances)
         return None if unit is None else (head, unit)
 
     def _form_lines(self, view: ClusterView) -> None:
         """Those that began to wait join the line of their optimal DoP."""
-        dops = OptimalDops(view)
         for request in self._new:
             lines = self._lines.setdefault(StageKey(request.request.model, Stage.DIT), {})
-            line = lines.setdefault(dops.of(request.request), SortedDict())
+            line = lines.setdefault(self._optimal(view, request), SortedDict())
             line[request.sequence] = request
         self._new.clear()
+
+    def _optimal(self, view: ClusterView, request: RequestView) -> int:
+        return self._shapes.times(request, view).optimal(view.config.slots_per_node)
 
     def _decodes(self, view: ClusterView) -> Iterator[actions.Action]:
         """On the whole unit that denoised; on any GPU where that is lost."""

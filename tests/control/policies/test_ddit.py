@@ -10,7 +10,7 @@ from elastic_dit import events
 from elastic_dit.config import ControlConfig
 from elastic_dit.control import Controller
 from elastic_dit.control.policies.ddit import DditGreedy
-from elastic_dit.control.policies.optimal import OptimalDops
+from elastic_dit.control.policies.shape_times import ShapeTimes
 from elastic_dit.cost import CostTimes, read_stage_latencies
 from elastic_dit.request import Stage
 from tests.control.bench import Bench, make_request, only
@@ -53,7 +53,7 @@ def test_the_optimal_dop_is_that_of_figure_8(size: str, optimal: int) -> None:
     bench = GreedyBench(gpus=0)
     width, height = SIZES[size]
     request = make_request("r", width=width, height=height, num_frames=51)
-    assert OptimalDops(bench.controller.view).of(request) == optimal
+    assert ShapeTimes(request, bench.controller.view.times).optimal(8) == optimal
 
 
 def test_requests_start_at_their_optimal_dop_in_aligned_blocks() -> None:

@@ -14,13 +14,19 @@ import distributed
 
 from elastic_dit.catalog import ModelCard
 from elastic_dit.cluster.bootstrap import install_control
-from elastic_dit.cluster.connection import DaskClient, address_in, has_default_client
+from elastic_dit.cluster.connection import (
+    CONNECTION_ERRORS,
+    DaskClient,
+    address_in,
+    connection_error,
+    has_default_client,
+)
 from elastic_dit.cluster.listener import Listener, call_control
 from elastic_dit.cluster.messages import FENCE_OP
 from elastic_dit.cluster.reports import read_report
 from elastic_dit.cluster.submission import portable
 from elastic_dit.config import Config
-from elastic_dit.errors import ClusterError, ConfigError, SchedulerUnreachable
+from elastic_dit.errors import ClusterError, ConfigError
 from elastic_dit.future import GenerationFuture
 from elastic_dit.input_image import InputImage
 from elastic_dit.jobs import Jobs
@@ -102,7 +108,7 @@ class Client(Jobs):
                 timeout=self.config.client.connect_timeout_s,
                 set_as_default=not has_default_client(),
             )
-        except (OSError, TimeoutError, ValueError, TypeError) as error:
+        except CONNECTION_ERRORS as error:
             raise self._unreachable(error) from None
 
     # -- life
@@ -260,7 +266,7 @@ class Client(Jobs):
     async def _connect(self) -> Self:
         try:
             await self._dask
-        except (OSError, TimeoutError, ValueError, TypeError) as error:
+        except CONNECTION_ERRORS as error:
             await self._dask.close()
             raise self._unreachable(error) from None
         await self._start()
@@ -348,17 +354,7 @@ class Client(Jobs):
         return work if self.asynchronous else self._dask.sync(lambda: work)
 
     def _unreachable(self, error: BaseException) -> ClusterError | ConfigError:
-        """What a failed connection means: nothing there, or nothing that could be."""
-        if isinstance(error, TypeError):  # of Dask's TLS connector, where it has no certificates
-            return ConfigError("security", None, f"certificates, for {self._wanted} is TLS")
-        if isinstance(error, ValueError):
-            allowed = f"an address like tcp://host:8786 ({error})"
-            return ConfigError("scheduler", self._wanted, allowed)
-        limit_s = self.config.client.connect_timeout_s
-        cause = f" ({error})" if str(error) else ""  # a TimeoutError says nothing
-        return SchedulerUnreachable(
-            f"no Dask scheduler answers at {self._wanted} within {limit_s:g} s{cause}"
-        )
+        return connection_error(self._wanted, error, self.config.client.connect_timeout_s)
 
 
 async def _with_picture(options: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pytest
 from distributed.utils_test import gen_test
 
 import elastic_dit
+from elastic_dit.cluster.bootstrap import ensure_control
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FAKE_CARD, FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
@@ -455,6 +456,16 @@ async def test_what_is_no_address_is_said_to_be_none(address):
 async def test_tls_needs_certificates():
     with pytest.raises(ConfigError, match="security = None: must be certificates"):
         await elastic_dit.Client("tls://127.0.0.1:9", asynchronous=True)
+
+
+@gen_test()
+async def test_certificates_are_not_for_an_address_in_the_clear():
+    security = distributed.Security.temporary()
+    wanted = "scheduler = 'tcp://127.0.0.1:9': must be a tls:// address"
+    with pytest.raises(ConfigError, match=wanted):
+        await elastic_dit.Client("tcp://127.0.0.1:9", security=security, asynchronous=True)
+    with pytest.raises(ConfigError, match=wanted):
+        await ensure_control("tcp://127.0.0.1:9", security=security)
 
 
 def test_a_failed_connection_leaves_nothing_half_open():

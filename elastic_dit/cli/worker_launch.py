@@ -128,7 +128,9 @@ def _security(options: Mapping[str, Any]) -> Security:
         "tls_client_cert": options["tls_cert"],
         "tls_client_key": options["tls_key"],
     }
-    return Security(**{name: file for name, file in files.items() if file is not None})
+    given = {name: file for name, file in files.items() if file is not None}
+    # Whoever brings certificates wants nothing in the clear, whatever the address says.
+    return Security(require_encryption=True, **given) if given else Security()
 
 
 def _spec(

@@ -9,9 +9,10 @@ from distributed import Security
 from distributed.core import rpc
 from distributed.protocol.pickle import dumps
 
+from elastic_dit.cluster.connection import CONNECTION_ERRORS, connection_error
 from elastic_dit.cluster.control_plugin import ControlPlugin
 from elastic_dit.config import Config
-from elastic_dit.errors import ClusterError, ElasticDitError, SchedulerUnreachable
+from elastic_dit.errors import ClusterError, ElasticDitError
 
 __all__ = ["ensure_control", "has_control", "install_control"]
 
@@ -49,7 +50,10 @@ async def ensure_control(
     ClusterError
         Where it cannot import elastic-dit.
     ConfigError
-        Where the settings name a policy that the scheduler's elastic-dit does not know.
+        Where the settings name a policy that the scheduler's elastic-dit does not know, or
+        certificates and the address do not fit together.
+    JournalError
+        Where they name a journal that cannot be opened.
     """
     arguments = (security or Security()).get_connection_args("client")
     try:
@@ -57,11 +61,8 @@ async def ensure_control(
             await install_control(scheduler, config)
     except ElasticDitError:
         raise
-    except (OSError, TimeoutError, ValueError) as error:
-        cause = f" ({error})" if str(error) else ""  # a TimeoutError says nothing
-        raise SchedulerUnreachable(
-            f"no Dask scheduler answers at {address} within {timeout_s:g} s{cause}"
-        ) from None
+    except CONNECTION_ERRORS as error:
+        raise connection_error(address, error, timeout_s) from None
 
 
 async def install_control(scheduler: Any, config: Config | None = None) -> None:

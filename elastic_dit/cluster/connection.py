@@ -8,9 +8,20 @@ from typing import Any
 
 import distributed
 
-from elastic_dit.errors import SchedulerUnreachable
+from elastic_dit.errors import ClusterError, ConfigError, SchedulerUnreachable
 
-__all__ = ["DaskClient", "address_in", "has_default_client"]
+__all__ = [
+    "CONNECTION_ERRORS",
+    "DaskClient",
+    "address_in",
+    "connection_error",
+    "has_default_client",
+]
+
+CONNECTION_ERRORS = (OSError, TimeoutError, ValueError, TypeError, RuntimeError)
+"""What Dask raises where a connection fails, whatever the reason."""
+_UNENCRYPTED = "encryption required"
+"""How Dask begins to refuse an address without TLS to those who demand it."""
 
 
 class DaskClient(distributed.Client):  # type: ignore[misc]
@@ -40,6 +51,30 @@ def address_in(scheduler_file: Path) -> str:
         raise SchedulerUnreachable(
             f"no Dask scheduler's address in {scheduler_file}: {type(error).__name__}: {error}"
         ) from None
+
+
+def connection_error(
+    address: str, error: BaseException, limit_s: float
+) -> ClusterError | ConfigError:
+    """What a failed connection means: nothing there, or nothing that could be.
+
+    >>> print(connection_error("tcp://h:1", TimeoutError(), 2.0))
+    no Dask scheduler answers at tcp://h:1 within 2 s
+    >>> print(connection_error("h", ValueError("missing port"), 2.0))
+    scheduler = 'h': must be an address like tcp://host:8786 (missing port)
+    """
+    if isinstance(error, TypeError):  # of Dask's TLS connector, where it has no certificates
+        return ConfigError("security", None, f"certificates, for {address} is TLS")
+    if isinstance(error, RuntimeError) and str(error).startswith(_UNENCRYPTED):
+        return ConfigError("scheduler", address, "a tls:// address, for there are certificates")
+    if isinstance(error, RuntimeError):
+        return ClusterError(f"{address}: {error}")
+    if isinstance(error, ValueError):
+        return ConfigError("scheduler", address, f"an address like tcp://host:8786 ({error})")
+    cause = f" ({error})" if str(error) else ""  # a TimeoutError says nothing
+    return SchedulerUnreachable(
+        f"no Dask scheduler answers at {address} within {limit_s:g} s{cause}"
+    )
 
 
 def has_default_client() -> bool:

@@ -61,6 +61,8 @@ def _load(header: dict[str, Any], frames: list[Any]) -> torch.Tensor:
     import torch
 
     dtype = getattr(torch, header["dtype"])
+    if not isinstance(dtype, torch.dtype):  # a name from the wire is not to reach anything else
+        raise TypeError(f"{header['dtype']!r} is no type of tensors")
     flat = _borrow(frames[0]).view(dtype) if frames else torch.empty(0, dtype=dtype)
     tensor = flat.reshape(header["shape"])
     if header["parameter"]:

@@ -9,6 +9,7 @@ from distributed.protocol import deserialize_bytes, serialize_bytelist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elastic_dit.cluster import serialization
 from elastic_dit.cluster.serialization import register_serializers
 
 register_serializers()
@@ -88,6 +89,13 @@ def test_a_view_sends_no_more_than_itself() -> None:
 def test_dask_knows_the_size() -> None:
     assert sizeof(torch.zeros(10, dtype=torch.bfloat16)) == 20
     assert sizeof(torch.nn.Parameter(torch.zeros(4))) == 16
+
+
+@pytest.mark.parametrize("name", ["load", "jit", "no_such_type"])
+def test_a_name_from_the_wire_reaches_types_alone(name: str) -> None:
+    header = {"dtype": name, "shape": (0,), "requires_grad": False, "parameter": False}
+    with pytest.raises((TypeError, AttributeError)):
+        serialization._load(header, [])
 
 
 def test_registering_again_changes_nothing() -> None:

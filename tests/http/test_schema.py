@@ -12,7 +12,7 @@ from elastic_dit.http.app import make_app
 from elastic_dit.http.fake_desk import FakeDesk
 from elastic_dit.http.shapes import image_owner
 
-EXAMPLES = 8
+EXAMPLES = 5
 
 KNOWN = {"video_id": "video_known", "image_id": "img_known", "model": "fake"}
 """Values of path parameters for which there is something."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import re
 import shutil
@@ -87,6 +88,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         server.process.kill()
     assert code == 130
     until(lambda: not alive_in_session(server.process.pid))
+
+
+@pytest.fixture
+def logs_as_before() -> Iterator[None]:
+    """The command arranges its process's log, which here is pytest's."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
@@ -204,7 +215,9 @@ def test_its_log_is_json_with_request_ids(served) -> None:
         (("--root-path", "video", "--virtual-gpus", 1), "root-path"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_line(arguments, said, capsys, monkeypatch, tmp_path) -> None:
+def test_what_cannot_be_is_one_line(
+    arguments, said, capsys, monkeypatch, tmp_path, logs_as_before
+) -> None:
     monkeypatch.delenv("ELASTIC_DIT_API_KEYS", raising=False)
     hasty = tmp_path / "hasty.yaml"
     hasty.write_text("client: {connect_timeout_s: 0.5}\n")

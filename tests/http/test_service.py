@@ -13,7 +13,7 @@ from elastic_dit.http.fake_desk import FakeDesk
 from elastic_dit.http.keys import KEYS_VARIABLE, ApiKeys
 from elastic_dit.http.logs import JsonLines
 from elastic_dit.http.server import Place, bind, check_exposure
-from tests.http.asgi import KEY, api, client_of, living, run
+from tests.http.asgi import KEY, api, run
 
 
 # ---------------------------------------------------------------------------------- operation
@@ -216,41 +216,3 @@ def test_the_published_document_names_every_route_and_both_bodies():
     named = {part.partition('"')[0] for part in text.split("#/components/schemas/")[1:]}
     assert named <= set(document["components"]["schemas"])
     assert '"422"' not in text
-
-
-def test_spans_of_a_request_and_of_its_generation():
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    from elastic_dit.state import Phase
-    from tests.cluster.conditions import eventually
-
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-
-    def names():
-        return {span.name for span in exporter.get_finished_spans()}
-
-    async def main():
-        desk = FakeDesk()
-        async with living(desk, tracer=provider.get_tracer("t")) as app, client_of(app) as client:
-            job_id = (await client.post("/v1/videos", json={"prompt": "a"})).json()["id"]
-            [follower] = app._app.state.spans._followed.values()
-            await eventually(lambda: follower.get_coro().cr_await is not None)
-            for phase, before in ((Phase.ENCODING, "queued"), (Phase.DENOISING, "encoding")):
-                desk.move(job_id, phase)
-                await eventually(lambda before=before: before in names())
-            desk.complete(job_id)
-            await eventually(lambda: "generation" in names())
-
-    run(main())
-    spans = {span.name: span for span in exporter.get_finished_spans()}
-    generation = spans["generation"]
-    assert generation.attributes["gen_ai.request.model"] == "fake"
-    assert generation.attributes["elastic_dit.phase"] == "completed"
-    phases = [spans[name] for name in ("queued", "encoding", "denoising")]
-    assert {span.parent.span_id for span in phases} == {generation.context.span_id}
-    assert phases[2].attributes["elastic_dit.dop"] == 1
-    assert [span.start_time for span in phases[1:]] == [span.end_time for span in phases[:2]]

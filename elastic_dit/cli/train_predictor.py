@@ -12,7 +12,7 @@ __all__ = ["train_predictor"]
 @click.command()
 @click.argument("output", type=click.Path(dir_okay=False))
 @click.option(
-    "--situations", type=click.IntRange(0, 100_000), default=300, show_default=True, metavar="N",
+    "--situations", type=click.IntRange(0, 100_000), default=160, show_default=True, metavar="N",
     help="Situations to simulate; with 0, telemetry must say it all.",
 )  # fmt: skip
 @click.option(

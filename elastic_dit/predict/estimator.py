@@ -21,7 +21,7 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.utils.validation import check_is_fitted
 
 from elastic_dit.errors import ConfigError
-from elastic_dit.predict.examples import TIE, Outcome, Situation, best_split
+from elastic_dit.predict.examples import Outcome, Situation, best_split
 from elastic_dit.predict.features import FEATURES, bound_hz, split_features
 from elastic_dit.predict.split import Split, balanced_split, neighbours
 from elastic_dit.predict.workload import Workload, check_gpus
@@ -46,8 +46,8 @@ class SplitEstimator(BaseEstimator):  # type: ignore[misc]
     moves : int
         Splits are considered that differ from the closed form's in so many GPUs.
     margin : float
-        Part of the latency that must be saved to leave the closed form's split, where that is
-        expected to serve as much.
+        To leave the closed form's split, another must be expected to serve more by this part, or
+        as much with a latency that is shorter by it.
 
     Attributes
     ----------
@@ -135,8 +135,9 @@ class SplitEstimator(BaseEstimator):  # type: ignore[misc]
         splits = list(neighbours(closed, situation.workload, self.moves))
         expected = self.expect(situation, splits)
         best = best_split(expected)
-        serves_more = (1 - TIE) * expected[best].throughput_hz > expected[closed].throughput_hz
-        is_faster = expected[best].latency_s < (1 - self.margin) * expected[closed].latency_s
+        keeps = 1 - self.margin
+        serves_more = keeps * expected[best].throughput_hz > expected[closed].throughput_hz
+        is_faster = expected[best].latency_s < keeps * expected[closed].latency_s
         return best if serves_more or is_faster else closed
 
     def _fresh(self) -> Any:

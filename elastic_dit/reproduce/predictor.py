@@ -38,10 +38,10 @@ class PredictorExperiment:
         For each kind of arrivals that forecasts and shift detection are held against.
     """
 
-    situations: int = 60
-    requests: int = 300
-    seeds: tuple[int, ...] = (0, 1, 2)
-    moves: int = 3
+    situations: int = 40
+    requests: int = 200
+    seeds: tuple[int, ...] = (0, 1)
+    moves: int = 2
     traces: int = 50
 
     @property

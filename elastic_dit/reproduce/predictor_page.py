@@ -26,9 +26,9 @@ of the closed form's that can still win is simulated, {seeds} times {requests} r
 first come first served at DoP 1, one stage on each GPU. *Best* is the highest throughput found;
 among splits within 0.5 % of it, the least mean latency.
 
-Throughput is measured with the entry queue never empty, against the service rates of the very
-requests that left, so that a run of short requests is not taken for a good split; it is no more
-than what arrives, so where arrivals are the limit, all splits that keep up serve the same and only
+Throughput is measured with the entry queue never empty: the bottleneck's service rate times how
+busy its GPUs are, which does not take a run of short requests for a good split. It is no more than
+what arrives, so where arrivals are the limit, all splits that keep up serve the same and only
 latency tells them apart. Latency is measured at the situation's own rate.
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elastic_dit import events
@@ -25,7 +24,7 @@ __all__ = ["SplitSearch", "measure_split", "search_splits"]
 
 _MODEL = "model"
 _SETTLED = (0.2, 0.8)
-"""Departures between which throughput is measured: the pipeline is full, and not yet draining."""
+"""Parts of its work between which a stage is watched: it neither fills nor drains then."""
 _FOREVER_S = 1e9
 """Between ticks: nothing here waits for one."""
 _CROWDED = 2.0
@@ -142,26 +141,26 @@ def _run(
 def _served_hz(workload: Workload, split: Split, result: SimulationResult) -> float:
     """Throughput while the pipeline is full.
 
-    It is the split's least service rate times how near departures came to the least service rate
-    *of the very requests that left*: requests that are short by chance say nothing about a split.
+    Every stage passes on what the one before gives it, so the throughput is a stage's service rate
+    times how busy its GPUs are, whichever stage; the busiest, the bottleneck, says it with the
+    least noise: requests that are short by chance keep it as busy as others.
     """
-    ended = sorted((each.ended_at or 0.0, each.label) for each in result.requests)
-    first, last = (int(part * (len(ended) - 1)) for part in _SETTLED)
-    left = [int(label) - 1 for _, label in ended[first + 1 : last + 1]]
-    means = _means(workload, left)
     rates = split.rates_hz(workload)
-    theirs = min(rate * workload.stage_seconds[s] / means[s] for s, rate in rates.items())
-    efficiency = len(left) / (ended[last][0] - ended[first][0]) / theirs
-    return min(rates.values()) * min(1.0, efficiency)
+    busy = max(_worked(stage, workload, result) / rate for stage, rate in rates.items())
+    return min(rates.values()) * min(1.0, busy)
 
 
-def _means(workload: Workload, left: Sequence[int]) -> dict[Stage, float]:
-    """Mean seconds per stage of the requests of these parts."""
-    parts = _parts(workload)
-    return {
-        stage: statistics.fmean(parts[index].seconds[stage] for index in left)
-        for stage in workload.needed
-    }
+def _worked(stage: Stage, workload: Workload, result: SimulationResult) -> float:
+    """Mean requests' worth of a stage done per second, in the middle part of its work."""
+    spans = sorted((span for span in result.spans if span.what == stage), key=lambda span: span.end)
+    start, end = (spans[int(part * (len(spans) - 1))].end for part in _SETTLED)
+    if not end > start:
+        return 0.0
+    speeds = {gpu: workload.speeds.get(node, 1.0) for gpu, node in result.nodes.items()}
+    done_s = sum(
+        max(0.0, min(span.end, end) - max(span.start, start)) * speeds[span.gpu] for span in spans
+    )
+    return done_s / (end - start) / workload.stage_seconds[stage]
 
 
 def _cluster(workload: Workload, split: Split) -> VirtualCluster:
@@ -179,7 +178,7 @@ def _cluster(workload: Workload, split: Split) -> VirtualCluster:
             for each in kinds
             if each == kind
         ]
-        cluster.add_node(f"{node}", gpus=len(stages), kind=kind)
+        cluster.add_node(kind, gpus=len(stages), kind=kind)
         residency |= {
             node * size + index: frozenset({StageKey(_MODEL, stage)})
             for index, stage in enumerate(stages)

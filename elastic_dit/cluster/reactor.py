@@ -94,6 +94,7 @@ class Reactor:
             times=ExpectedTimes(rib.observed, rib.times),
             observed=rib.observed,
             admission=config.admission,
+            action_timeout_s=config.placement.action_timeout_s,
         )
         self.rib = rib
         self.config = config

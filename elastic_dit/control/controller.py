@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from elastic_dit import events
-from elastic_dit.config import AdmissionConfig, ControlConfig
+from elastic_dit.config import AdmissionConfig, ControlConfig, PlacementConfig
 from elastic_dit.control.admission import Admission
 from elastic_dit.control.decisions import DecisionLog
 from elastic_dit.control.departures import Departures
@@ -93,6 +93,7 @@ class Controller:
         observed: ObservedTimes | None = None,
         memory: MemoryModel | None = None,
         admission: AdmissionConfig | None = None,
+        action_timeout_s: float = PlacementConfig().action_timeout_s,
     ) -> None:
         self.config = config
         self._meter = Meter(config.window_s, config.arrivals_kept)
@@ -148,6 +149,7 @@ class Controller:
             log=self.decisions,
             emit=emit,
             load_grace_s=config.load_grace_s,
+            action_timeout_s=action_timeout_s,
         )
         self._evacuation = Evacuation(
             self.table, self.pool, self.groups, self._orders, self.decisions
@@ -297,9 +299,10 @@ class Controller:
 
     # -------------------------------------------------------------------------------- deciding
     def _tick(self, event: events.Tick, now: float) -> bool:  # noqa: ARG002
+        lost = self._engines.restart_overdue(now)
         failed = self._engines.fail_hopeless(now)
         self._empty_machines(now)
-        return failed or self._watches_clock or self._planner.stopped
+        return lost or failed or self._watches_clock or self._planner.stopped
 
     def _empty_machines(self, now: float) -> None:
         """Bring those that are to be given back nearer to their end."""

@@ -33,6 +33,8 @@ class EngineReports:
         Takes the commands.
     load_grace_s : float
         See `ControlConfig`.
+    action_timeout_s : float
+        See `PlacementConfig`.
 
     Attributes
     ----------
@@ -51,6 +53,7 @@ class EngineReports:
         log: DecisionLog,
         emit: Callable[[events.Command], None],
         load_grace_s: float,
+        action_timeout_s: float,
     ) -> None:
         self._table = table
         self._pool = pool
@@ -60,6 +63,7 @@ class EngineReports:
         self._log = log
         self._emit = emit
         self._load_grace_s = load_grace_s
+        self._action_timeout_s = action_timeout_s
         self.handlers: Mapping[type, _Handler] = {
             events.EngineJoined: self._joined,
             events.EngineLost: self._lost,
@@ -88,6 +92,15 @@ class EngineReports:
                 self._life.fail_waiting(record, failure, now)
             any_failed = True
         return any_failed
+
+    def restart_overdue(self, now: float) -> bool:
+        """Give engines up that do not carry a load or drop out; whether there are any."""
+        overdue = self._residency.overdue(now, self._action_timeout_s)
+        for gpu, order in overdue:
+            reason = f"no word of its {order} within {self._action_timeout_s:g} s"
+            self._lose(gpu, reason, now)
+            self._emit(events.RestartEngine(gpu=gpu, reason=reason))
+        return bool(overdue)
 
     # ------------------------------------------------------------------------------- engines
     def _joined(self, event: events.EngineJoined, now: float) -> bool:

@@ -42,6 +42,7 @@ class Residency:
         self._emit = emit
         self._wanted: dict[GpuId, frozenset[StageKey]] = {}
         self._hopeless_since: dict[StageKey, float] = {}
+        self._ordered: dict[GpuId, tuple[frozenset[StageKey], float]] = {}
         self._ever_failed: set[StageKey] = set()
         self.plan = PlacementPlan(epoch=0, reason="nothing planned yet")
         self.departures = Departures()
@@ -95,6 +96,8 @@ class Residency:
                 )
         if not gpu.draining and not gpu.dropping and gpu.loading <= wanted:
             self._load(gpu, wanted)
+        if gpu.loading or gpu.dropping:
+            self._ordered.setdefault(gpu.gpu, (frozenset(), 0.0))
         self._pool.refresh(gpu)
 
     def _freed(self, gpu: Gpu) -> None:
@@ -148,6 +151,30 @@ class Residency:
                 self.departures.drained(node)
                 self._emit(ReleaseNode(node=node, reason=self.departures.reason(node)))
                 yield node
+
+    def overdue(self, now: float, limit_s: float) -> list[tuple[GpuId, str]]:
+        """GPUs that had nothing else to do for so long and did not carry an order out; with which.
+
+        Parameters
+        ----------
+        now : float
+        limit_s : float
+            Longest load or drop of one stage, seconds; from the first look at it on.
+        """
+        found = []
+        for number, (seen, since) in tuple(self._ordered.items()):
+            gpu = self._pool.get(number)
+            orders = frozenset(gpu.loading | gpu.dropping) if gpu is not None else frozenset()
+            if gpu is None or not orders:
+                del self._ordered[number]
+            elif gpu.group is not None or orders != seen:
+                self._ordered[number] = (orders, now)
+            elif now - since > limit_s:
+                del self._ordered[number]
+                key = min(orders)
+                what = "load" if key in gpu.loading else "drop"
+                found.append((number, f"{what} of {key.model}/{key.stage}"))
+        return found
 
     def hopeless(self, key: StageKey, now: float, grace_s: float) -> str | None:
         """Why waiting for a stage is of no use; None where it may still come.

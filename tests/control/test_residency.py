@@ -150,6 +150,29 @@ def test_with_nobody_to_load_it_the_grace_runs_out() -> None:
     assert only(bench.do(events.Tick(), after=6.0), events.Fail).request_id == "a"
 
 
+def test_an_engine_that_never_tells_of_a_load_is_made_anew() -> None:
+    bench = Bench()
+    bench.join(0, 1, stages=(E,))
+    bench.plan(1, {0: (E, T), 1: (E, T)})
+    assert bench.do(events.Tick()) == []
+    assert bench.do(events.Tick(), after=200.0) == []
+    bench.loaded(1, T)
+    restart = only(bench.do(events.Tick(), after=150.0), events.RestartEngine)
+    assert (restart.gpu, restart.reason) == (0, f"no word of its load of {MODEL}/dit within 300 s")
+    assert 0 not in bench.controller.pool
+    assert bench.do(events.Tick(), after=1000.0) == []
+    assert stages(bench.join(0, stages=()), events.LoadStage) == [(0, T), (0, E)]
+
+
+def test_an_order_that_waits_for_running_work_is_not_overdue() -> None:
+    bench = Bench()
+    bench.join(0, stages=(E, D))
+    bench.submit("a")
+    bench.plan(1, {0: (E, T, D)})
+    for _ in range(3):
+        assert bench.do(events.Tick(), after=1000.0) == []
+
+
 def test_a_retired_machine_is_drained_and_given_back_once() -> None:
     bench = Bench(prefetch_depth=0)
     bench.join(0, 1, node="keep")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.request import Stage
@@ -23,6 +23,7 @@ def moments(values: list[float]) -> Moments:
     return made
 
 
+@settings(deadline=None)  # a loaded machine
 @given(samples, samples)
 def test_two_lots_merge_to_what_one_would_say(some: list[float], more: list[float]) -> None:
     merged = moments(some)
@@ -38,6 +39,7 @@ def test_merging_nothing_with_nothing_is_nothing() -> None:
     assert (empty.count, empty.mean, empty.spread) == (0, 0.0, 0.0)
 
 
+@settings(deadline=None)  # a loaded machine
 @given(st.floats(0.01, 10.0), st.floats(0.01, 10.0), st.integers(1, 500), st.integers(1, 500))
 def test_what_is_seen_wins_in_the_end(old_s: float, new_s: float, had: int, saw: int) -> None:
     seen = latency(new_s, repeats=saw)

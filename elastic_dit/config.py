@@ -94,6 +94,11 @@ class PlacementConfig(_Section):
     exclusive: bool = True
     """For ``hybrid``: one stage per GPU. Without it, stages share GPUs wherever their weights and
     activations fit."""
+    predictor: Annotated[str, Field(min_length=1)] = "balanced"
+    """For ``hybrid`` with exclusive stages: ``balanced``, the closed form; ``learned``; or the file
+    of a predictor of your own."""
+    shadow: Annotated[str, Field(min_length=1)] | None = None
+    """Another predictor, which is asked too; what it would do stands in the plan's reason."""
     scale_out_utilisation: Annotated[float, Field(gt=0.0, le=1.0)] = 0.80
     """A stage gets a GPU once its GPUs are busy for more than this part of the time, …"""
     scale_out_queue_length: Annotated[int, Field(ge=0)] = 5

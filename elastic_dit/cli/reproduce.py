@@ -10,7 +10,9 @@ __all__ = ["reproduce"]
 
 
 @click.command()
-@click.argument("experiment", type=click.Choice(["ddit", "mixed-priority", "predictor"]))
+@click.argument(
+    "experiment", type=click.Choice(["ddit", "disagfusion", "mixed-priority", "predictor"])
+)
 @click.option(
     "--output", type=click.Path(file_okay=False), default="docs/results", show_default=True,
     metavar="DIR", help="Folder for the page and its pictures.",
@@ -20,7 +22,7 @@ __all__ = ["reproduce"]
     "--requests",
     type=COUNT,
     metavar="N",
-    help="Requests per run (ddit, predictor); default 100 and 300.",
+    help="Requests per run (ddit, predictor); default 100 and 200.",
 )
 @click.option("--processes", type=COUNT, metavar="N", help="Default: one for each core.")
 @json_option
@@ -36,6 +38,7 @@ def reproduce(
 
     \b
     ddit            10 mixes x 5 arrival rates x all policies, and a burst on 64 GPUs
+    disagfusion     workloads that shift, placement that follows; scaling; jitter
     mixed-priority  deadlines and priorities: GF-DiT's workloads and listed figures
     predictor       instance ratios on held-out workloads, beside the best static split
 

@@ -31,7 +31,7 @@ def run_reproduce(
     Parameters
     ----------
     experiment : str
-        ``ddit``, ``mixed-priority`` or ``predictor``.
+        ``ddit``, ``disagfusion``, ``mixed-priority`` or ``predictor``.
     output : str
         Folder, made if it is missing.
     seeds, requests : int or None
@@ -52,6 +52,8 @@ def run_reproduce(
     console = human_console(json_path)
     if experiment == "ddit":
         document = _ddit(console, folder, seeds, requests, processes)
+    elif experiment == "disagfusion":
+        document = _disagfusion(console, folder, seeds, processes)
     elif experiment == "predictor":
         document = _predictor(console, folder, seeds, requests, processes)
     else:
@@ -96,6 +98,19 @@ def _ddit(
     console.print(draw_ddit(report))
     pictures = {"ddit-grid.png": draw_grid(report), "ddit-cells.png": draw_cells(report)}
     _write(console, folder, {"ddit.md": ddit_page(report).encode(), **pictures})
+    return report.model_dump_json(indent=2)
+
+
+def _disagfusion(console: Console, folder: Path, seeds: int | None, processes: int | None) -> str:
+    from elastic_dit.cli.reproduce_disagfusion import disagfusion_files, draw_disagfusion
+    from elastic_dit.reproduce.disagfusion import DisagFusionExperiment, reproduce_disagfusion
+
+    asked = DisagFusionExperiment()
+    asked = replace(asked, seeds=_first(asked.seeds, seeds))
+    with progress_bar(console, asked.runs) as done:
+        report = reproduce_disagfusion(asked, processes=processes, done=done)
+    console.print(draw_disagfusion(report))
+    _write(console, folder, disagfusion_files(report))
     return report.model_dump_json(indent=2)
 
 

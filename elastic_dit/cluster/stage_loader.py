@@ -9,6 +9,7 @@ from typing import Any
 
 from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.engine_host import EngineHost
+from elastic_dit.engine.protocol import Engine
 from elastic_dit.errors import ClusterError, ModelLoadError
 from elastic_dit.events import (
     DropStage,
@@ -84,7 +85,7 @@ class StageLoader:
 
     async def _load(self, key: StageKey) -> float:
         try:
-            seconds = await self._host.run(lambda engine: engine.load(key))
+            seconds, nbytes = await self._host.run(lambda engine: _load(engine, key))
         except ModelLoadError as error:
             self._tell_failed(key, error.cause)
             raise
@@ -92,7 +93,7 @@ class StageLoader:
             message = f"{type(error).__name__}: {error}"
             self._tell_failed(key, message)
             raise ModelLoadError(key.model, key.stage, message) from error
-        self._tell(key, partial(StageLoaded, **key._asdict(), seconds=seconds))
+        self._tell(key, partial(StageLoaded, **key._asdict(), seconds=seconds, nbytes=nbytes))
         return seconds
 
     async def _drop(self, key: StageKey) -> None:
@@ -107,6 +108,13 @@ class StageLoader:
             self._untold[key] = event
         else:
             self._channel.send(event(gpu=self._host.gpu))
+
+
+def _load(engine: Engine, key: StageKey) -> tuple[float, int]:
+    """Load a stage; the seconds that took, and the memory it takes, bytes."""
+    before = engine.info().allocated_bytes
+    seconds = engine.load(key)
+    return seconds, max(0, engine.info().allocated_bytes - before)
 
 
 def _mark_retrieved(job: asyncio.Future[Any]) -> None:

@@ -33,7 +33,11 @@ from elastic_dit.reproduce.disagfusion_schema import (
 from elastic_dit.reproduce.parallel import run_all
 from elastic_dit.request import Stage
 
-__all__ = ["DisagFusionExperiment", "explaining_messages", "reproduce_disagfusion"]
+__all__ = [
+    "DisagFusionExperiment",
+    "explaining_messages",
+    "reproduce_disagfusion",
+]
 
 _S161, _S152 = (1, 6, 1), (1, 5, 2)
 _PARAMETER_DEALS = {
@@ -45,12 +49,11 @@ _PARAMETER_DEALS = {
     "packed": Deal(policy="packed"),
     "monolithic": Deal(policy="monolithic"),
 }
-_RATE_DEALS = {name: Deal(policy=name) for name in ("reactive", "hybrid", "packed")}  # type: ignore[arg-type]
+_RATE_DEALS = {name: Deal(policy=name) for name in ("reactive", "hybrid", "packed")}
 _H100_DEALS = {name: _PARAMETER_DEALS[name] for name in ("s161", "s152")} | {
     "hybrid": Deal(policy="hybrid"),
     "packed": Deal(policy="packed"),
 }
-_WRITTEN_PHASE_S = 900.0
 _WRITTEN_INTERVALS_S = (10.0, 5.0)
 """0.1, then 0.2 requests per second."""
 _QUIET_INTERVAL_S = 1 / 0.075
@@ -75,12 +78,15 @@ class DisagFusionExperiment:
         Of the jitter; nothing else is left to chance.
     gpus : tuple of int
         Of the scaling.
+    written_phase_s : float
+        Length of each phase of the traces as written.
     """
 
     phase_s: float = 1800.0
     settle_s: float = 900.0
     seeds: tuple[int, ...] = (0, 1, 2)
     gpus: tuple[int, ...] = (4, 8, 16)
+    written_phase_s: float = 900.0
 
     def trials(self) -> dict[tuple[str, ...], Trial]:
         """Every run, by experiment and name."""
@@ -88,7 +94,7 @@ class DisagFusionExperiment:
             **{("parameter", name): trial for name, trial in self._traces(_PARAMETER_DEALS, "A10")},
             **{("h100", name): trial for name, trial in self._traces(_H100_DEALS, "H100")},
             **dict(self._rate_trials()),
-            **dict(_written_trials()),
+            **dict(self._written_trials()),
             **dict(self._scaling_trials()),
             **dict(self._jitter_trials()),
         }
@@ -107,13 +113,26 @@ class DisagFusionExperiment:
             yield name, Trial(deal=deal, phases=phases, kind=kind)
 
     def _rate_trials(self) -> Iterator[tuple[tuple[str, ...], Trial]]:
-        quiet = Phase(steps=4, duration_s=_WRITTEN_PHASE_S, interval_s=_QUIET_INTERVAL_S)
+        quiet = Phase(steps=4, duration_s=self.written_phase_s, interval_s=_QUIET_INTERVAL_S)
         busy = Phase(
             steps=4, duration_s=self.phase_s, settle_s=self.settle_s,
             interval_s=_WRITTEN_INTERVALS_S[1],
         )  # fmt: skip
         for name, deal in _RATE_DEALS.items():
             yield ("rate", name), Trial(deal=deal, phases=(quiet, busy), max_machines=2)
+
+    def _written_trials(self) -> Iterator[tuple[tuple[str, ...], Trial]]:
+        """Arrivals as the paper gives them."""
+        slow, fast = _WRITTEN_INTERVALS_S
+        length_s = self.written_phase_s
+        first = Phase(steps=4, duration_s=length_s, interval_s=slow)
+        fewer = Phase(steps=1, duration_s=length_s, interval_s=slow)
+        more = Phase(steps=4, duration_s=length_s, interval_s=fast)
+        for name, deal in _PARAMETER_DEALS.items():
+            yield ("written", "parameter", name), Trial(deal=deal, phases=(first, fewer))
+        for name, deal in {"s161": _PARAMETER_DEALS["s161"], **_RATE_DEALS}.items():
+            trial = Trial(deal=deal, phases=(first, more), max_machines=2)
+            yield ("written", "rate", name), trial
 
     def _scaling_trials(self) -> Iterator[tuple[tuple[str, ...], Trial]]:
         for gpus in self.gpus:
@@ -211,7 +230,7 @@ def explaining_messages() -> int:
 
     def seconds(pattern: str, messages: int) -> float:
         of = patterns[pattern]
-        late = 1.0 - (1.0 - of["probability"]) ** messages
+        late = 1.0 - (1.0 - float(of["probability"])) ** messages
         return paper.a10_cost().encoder_s + late * float(of["delay_s"])
 
     def miss(messages: int) -> float:
@@ -219,18 +238,6 @@ def explaining_messages() -> int:
         return abs(100.0 * lost - float(patterns["moderate"]["lost_synchronous"]))
 
     return min(range(1, 101), key=miss)
-
-
-def _written_trials() -> Iterator[tuple[tuple[str, ...], Trial]]:
-    """Arrivals as the paper gives them, two phases of 15 minutes."""
-    slow, fast = _WRITTEN_INTERVALS_S
-    first = Phase(steps=4, duration_s=_WRITTEN_PHASE_S, interval_s=slow)
-    fewer = Phase(steps=1, duration_s=_WRITTEN_PHASE_S, interval_s=slow)
-    more = Phase(steps=4, duration_s=_WRITTEN_PHASE_S, interval_s=fast)
-    for name, deal in _PARAMETER_DEALS.items():
-        yield ("written", "parameter", name), Trial(deal=deal, phases=(first, fewer))
-    for name, deal in {"s161": _PARAMETER_DEALS["s161"], **_RATE_DEALS}.items():
-        yield ("written", "rate", name), Trial(deal=deal, phases=(first, more), max_machines=2)
 
 
 def _balanced(gpus: int) -> tuple[int, int, int]:
@@ -242,7 +249,7 @@ def _balanced(gpus: int) -> tuple[int, int, int]:
 
 def _trace(trial: Trial, outcome: Outcome) -> TraceFigures:
     shift_s = trial.phases[0].duration_s
-    after = [change for change in outcome.changes if change.at_s >= shift_s]
+    moved = [change for change in outcome.changes if change.done_s > change.at_s >= shift_s]
     first_qpm, second_qpm = outcome.phase_qpm
     first_s, second_s = outcome.phase_mean_s
     return TraceFigures(
@@ -250,7 +257,7 @@ def _trace(trial: Trial, outcome: Outcome) -> TraceFigures:
         phase_2_qpm=second_qpm,
         phase_1_mean_s=first_s,
         phase_2_mean_s=second_s,
-        switched_after_s=after[0].done_s - shift_s if after else None,
+        switched_after_s=moved[0].done_s - shift_s if moved else None,
         waiting_at_end=outcome.waiting_at_end,
         changes=tuple(
             ChangeFigures(at_s=change.at_s, done_s=change.done_s, reason=change.reason)
@@ -309,6 +316,7 @@ def _setting(asked: DisagFusionExperiment) -> DisagFusionSetting:
         phase_s=asked.phase_s,
         settle_s=asked.settle_s,
         users_per_gpu=USERS_PER_GPU,
+        quiet_interval_s=_QUIET_INTERVAL_S,
         provision_s=PROVISION_S,
         jitter_messages=explaining_messages(),
         jitter_seeds=len(asked.seeds),

@@ -224,7 +224,7 @@ class Outcome:
 
 def regular_arrivals(phases: Sequence[Phase]) -> list[Arrival]:
     """Requests at fixed intervals, the first of each phase at its beginning."""
-    arrivals = []
+    arrivals: list[Arrival] = []
     start_s = 0.0
     for phase in phases:
         assert phase.interval_s is not None, phase

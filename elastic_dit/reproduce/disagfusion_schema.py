@@ -38,6 +38,8 @@ class DisagFusionSetting(_Report):
     """Of its beginning, left out."""
     users_per_gpu: int
     """Requests kept in the system there."""
+    quiet_interval_s: float
+    """Between two requests before their rate rises (`rate_trace_a10`)."""
     provision_s: float
     """Between asking for a machine and its being there."""
     jitter_messages: int
@@ -72,7 +74,7 @@ class TraceFigures(_Report):
     phase_2_mean_s: float | None
     """The same after the shift."""
     switched_after_s: float | None
-    """From the shift to the end of the first change of placement after it; null without one."""
+    """From the shift to the end of the first change after it that loads or drops; null without."""
     waiting_at_end: int
     """Requests in line when the trace ends."""
     changes: tuple[ChangeFigures, ...]

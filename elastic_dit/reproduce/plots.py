@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_cells", "draw_grid", "draw_mixed"]
+__all__ = ["draw_cells", "draw_grid", "draw_mixed", "png", "tidy"]
 
 COLOURS = MappingProxyType(
     {
@@ -52,8 +52,8 @@ def draw_grid(report: DditReport) -> bytes:
     axes[2].set_xlim(0.0, 1.15 * max(ratios.values()))
     axes[2].set_xlabel("cost ÷ optimum, burst on 64 GPUs")
     axes[2].invert_yaxis()
-    _tidy(axes)
-    return _png(figure)
+    tidy(axes)
+    return png(figure)
 
 
 def _draw_rates(axes: Axes, report: DditReport, field: str, label: str) -> None:
@@ -111,7 +111,7 @@ def draw_cells(report: DditReport) -> bytes:
         axes.set_xlabel("arrivals per second")
         axes.set_title(f"{title} latency: elastic ÷ DDiT", fontsize=10)
     figure.axes[0].set_ylabel("low : medium : high")
-    return _png(figure)
+    return png(figure)
 
 
 def draw_mixed(report: MixedReport) -> bytes:
@@ -141,15 +141,16 @@ def draw_mixed(report: MixedReport) -> bytes:
     axes.legend(
         fontsize=8, ncols=len(shown), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False
     )
-    _tidy([axes])
-    return _png(figure)
+    tidy([axes])
+    return png(figure)
 
 
 def _colour(policy: str) -> str:
     return COLOURS.get(policy, "#a3abb8")
 
 
-def _tidy(axes: Sequence[Axes]) -> None:
+def tidy(axes: Sequence[Axes]) -> None:
+    """The looks that all pictures share."""
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
         each.tick_params(labelsize=8)
@@ -157,7 +158,8 @@ def _tidy(axes: Sequence[Axes]) -> None:
         each.set_axisbelow(True)
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """A picture as a file, without a mark of what made it."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
     return buffer.getvalue()

@@ -271,6 +271,7 @@ _INTRODUCTION = """\
 # Schema of simulated figures
 
 `elastic-dit reproduce ddit --json FILE` writes a `DditReport`,
+`elastic-dit reproduce disagfusion --json FILE` a `DisagFusionReport`,
 `elastic-dit reproduce mixed-priority --json FILE` a `MixedReport`,
 `elastic-dit reproduce predictor --json FILE` a `PredictorReport`, and
 `elastic-dit plan --json FILE` a `PlanReport`. All times are in seconds.
@@ -308,11 +309,19 @@ def schema_page() -> str:
         One table per model, the outermost first.
     """
     from elastic_dit.report.schema import model_table
+    from elastic_dit.reproduce import disagfusion_schema as disagfusion
     from elastic_dit.reproduce import predictor_schema as predictor
     from elastic_dit.simulate.plan import ClassRow, PlanReport, PlanRow
 
     models: tuple[type[BaseModel], ...] = (
         *_MODELS,
+        disagfusion.DisagFusionReport,
+        disagfusion.DisagFusionSetting,
+        disagfusion.TraceFigures,
+        disagfusion.ChangeFigures,
+        disagfusion.ScalingFigures,
+        disagfusion.JitterFigures,
+        disagfusion.Comparison,
         predictor.PredictorReport,
         predictor.PredictorSetting,
         predictor.PredictorFigures,

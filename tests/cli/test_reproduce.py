@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from elastic_dit.reproduce import ddit, mixed_priority, predictor
+from elastic_dit.reproduce import ddit, disagfusion, mixed_priority, predictor
+from elastic_dit.reproduce.disagfusion_schema import DisagFusionReport
 from elastic_dit.reproduce.predictor_schema import PredictorReport
 from elastic_dit.reproduce.schema import DditReport, MixedReport
 from tests.cli.running import run
+from tests.reproduce.disagfusion_report import small_report
 
 
 @pytest.fixture
@@ -69,6 +71,27 @@ def test_predictor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (report.setting.arrival_seeds, report.setting.requests) == ((0,), 20)
     assert [path.name for path in tmp_path.iterdir()] == ["predictor.md"]
     assert "of the best static throughput" in ran.err
+
+
+def test_disagfusion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def reproduce(experiment: disagfusion.DisagFusionExperiment, **_: object) -> DisagFusionReport:
+        asked.append(experiment)
+        return small_report()
+
+    monkeypatch.setattr(disagfusion, "reproduce_disagfusion", reproduce)
+    output = ("--output", str(tmp_path), "--json", "-")
+    ran = run(capsys, "reproduce", "disagfusion", "--seeds", "1", *output)
+    assert ran.code == 0, ran.err
+    assert DisagFusionReport.model_validate_json(ran.out) == small_report()
+    assert asked[0].seeds == (0,)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "disagfusion.md", "disagfusion.png", "disagfusion-scaling.png",
+    }  # fmt: skip
+    assert "theirs beside ours" in ran.err
 
 
 @pytest.mark.parametrize(

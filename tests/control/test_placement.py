@@ -163,6 +163,6 @@ def test_policies_are_found_by_name() -> None:
     assert "static" in placement_policies()
     assert repr(make_placement(PlacementConfig(), ["m"])) == "StaticRatio(1:2:1)"
     with pytest.raises(
-        ConfigError, match=r"placement.policy = 'x': must be one of colocated, hybrid, reactive, static"
+        ConfigError, match=r"policy = 'x': must be one of colocated, hybrid, reactive, static"
     ):
         make_placement(PlacementConfig(policy="x"), ["m"])

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elastic_dit.reproduce import predictor_schema, schema
+from elastic_dit.reproduce import disagfusion_schema, predictor_schema, schema
+from elastic_dit.reproduce.disagfusion_schema import DisagFusionReport
 from elastic_dit.reproduce.predictor_schema import PredictorReport
 from elastic_dit.reproduce.schema import DditReport, MixedReport, schema_page
 from elastic_dit.simulate import plan
@@ -21,6 +22,7 @@ def test_every_field_and_model_is_explained() -> None:
     for report, home in (
         (DditReport, schema),
         (MixedReport, schema),
+        (DisagFusionReport, disagfusion_schema),
         (PredictorReport, predictor_schema),
         (PlanReport, plan),
     ):

@@ -22,10 +22,12 @@ from elastic_dit.control.placement.assign import usable
 from elastic_dit.control.placement.demand import arrivals_since, gpus_by_kind, workload_of
 from elastic_dit.control.placement.packed import Packed
 from elastic_dit.control.placement.policy import PlacementPolicy, register_placement
+from elastic_dit.control.placement.predictors import make_predictor
 from elastic_dit.control.placement.reactive import Allows, Reactive
 from elastic_dit.control.placement.regime import Regime
 from elastic_dit.control.snapshot import ClusterSnapshot, GpuSnapshot
-from elastic_dit.predict.balanced import BalancedRatio, bottleneck_hz
+from elastic_dit.predict.balanced import bottleneck_hz
+from elastic_dit.predict.shadow import Shadowed, ShadowNote
 from elastic_dit.predict.workload import RatioPredictor, Workload
 from elastic_dit.request import Stage
 from elastic_dit.state import PlacementPlan
@@ -41,7 +43,7 @@ class Hybrid:
     config : PlacementConfig
     models : sequence of str
     predictor : RatioPredictor, optional
-        By default the closed form of balanced service rates.
+        By default the configured one.
     """
 
     def __init__(
@@ -51,7 +53,11 @@ class Hybrid:
         predictor: RatioPredictor | None = None,
     ) -> None:
         self._config = config
-        self._predictor = predictor or BalancedRatio()
+        self._predictor = predictor or make_predictor(config.predictor)
+        self._note: ShadowNote | None = None
+        if config.shadow is not None:
+            shadow = make_predictor(config.shadow)
+            self._predictor = Shadowed(self._predictor, shadow, self._take_note)
         self._reactive = Reactive(config, models)
         self._regime = Regime()
         self._pending = False
@@ -70,13 +76,21 @@ class Hybrid:
             return self._reactive.plan(snapshot, now)
         if members_changed:
             counts = self._predicted(workload, snapshot)
-            return allotment.plan(snapshot, gpus, counts, "GPUs came or went", now)
+            reason = self._told("GPUs came or went")
+            return allotment.plan(snapshot, gpus, counts, reason, now)
         if not self._pending:
             return self._reactive.react(snapshot, gpus, now, self._is_no_loss(workload, gpus))
         if allotment.is_cooling(Stage, now):
             return None
         self._pending = False
         return self._shifted(snapshot, gpus, workload, now)
+
+    def _take_note(self, note: ShadowNote) -> None:
+        self._note = note
+
+    def _told(self, reason: str) -> str:
+        """A reason, with what the shadow would have done."""
+        return reason if self._note is None else f"{reason}; {self._note}"
 
     def _shifted(
         self,
@@ -92,7 +106,7 @@ class Hybrid:
         if gained <= self._lost(snapshot, allotment.counts, counts, old_hz):
             return None
         reason = f"workload changed, {60 * new_hz:.2f} instead of {60 * old_hz:.2f} per minute"
-        return allotment.plan(snapshot, gpus, counts, reason, now)
+        return allotment.plan(snapshot, gpus, counts, self._told(reason), now)
 
     def _is_no_loss(self, workload: Workload, gpus: Sequence[GpuSnapshot]) -> Allows:
         """What the rules may do: nothing that the stage times say would serve less.

@@ -10,8 +10,8 @@ The paper leaves open where a GPU comes from when none is idle, and what keeps t
 chasing each other. Here:
 
 * **Where from.** One in reserve; else one of the least busy stage that stays below U_high without
-  it and has no queue to speak of; else another machine, where `PlacementConfig.max_machines`
-  allows one.
+  it (a queue before a stage that is not busy is held back by the next stage, not short of GPUs);
+  else another machine, where `PlacementConfig.max_machines` allows one.
 * **Hysteresis.** The signs must agree at `confirm_looks` looks in a row, in which the queue must
   not have shrunk.
 * **Cool-down.** A stage that was changed, up or down, is left alone for `cooldown_s`.
@@ -159,7 +159,6 @@ class Reactive:
             for stage, of in signs.items()
             if stage is not taker
             and counts[stage] > 1
-            and of.waiting <= self._config.scale_out_queue_length
             and not self.allotment.is_cooling([stage], now)
         }
         able = [stage for stage, part in busy.items() if part < self._config.scale_out_utilisation]

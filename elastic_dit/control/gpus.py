@@ -133,7 +133,7 @@ class GpuPool:
         self._gpus: dict[GpuId, Gpu] = {}
         self._nodes: dict[str, set[GpuId]] = {}
         self._stages: dict[StageKey, StageIndex] = {}
-        self._listed: dict[GpuId, frozenset[StageKey]] = {}
+        self._listed: dict[GpuId, AbstractSet[StageKey]] = {}
         self._touched: OrderedDict[str, int] = OrderedDict()
         self.version = 0
         self.when_freed: Callable[[Gpu], None] | None = None

@@ -112,6 +112,27 @@ def test_durability(tmp_path: Path) -> None:
     assert 0 < flood["refusal_ms"][0] <= flood["refusal_ms"][1]
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_placement_live_without_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "placement_live.json"
+    small = ("--fake", "--gpus", "2", "--seconds", "1")
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "placement_live.py"), *small, "--json", str(path)],
+        check=False, capture_output=True, text=True, timeout=350,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(path.read_text())
+    assert report["lost"] == 0
+    for name in ("shift", "rate"):
+        trace = report[name]
+        assert trace["completed"] == trace["submitted"] > 0
+        assert trace["repeated"] == 0
+        assert any(move["what"] == "plan" for move in trace["moves"])
+    assert [phase["steps"] for phase in report["shift"]["phases"]] == [30, 2]
+
+
 def test_decision_time(tmp_path: Path) -> None:
     path = tmp_path / "decision_time.json"
     small = ("--policy", "fcfs", "--waiting", "200", "--events", "300")

@@ -99,6 +99,15 @@ def test_stages_that_take_no_time_keep_a_gpu() -> None:
     assert sum(there.counts().values()) == 8
 
 
+def test_a_new_scheduler_carries_on_where_the_last_one_was() -> None:
+    there = world()
+    shifted(there)
+    there.looks(10)
+    assert there.ratio == "2:4:2"
+    there.policy = world().policy
+    assert there.looks(100) == []
+
+
 class Fixed:
     def predict(self, workload: Workload, gpus: object) -> dict[Stage, int]:
         return {E: 3, T: 3, D: 2}

@@ -192,6 +192,16 @@ def test_a_stage_that_falls_behind_brings_another_machine() -> None:
     assert min(there.counts()[stage] for stage in Stage) >= 1
 
 
+def test_a_new_scheduler_carries_on_where_the_last_one_was() -> None:
+    there = world()
+    there.arrive(FOUR_STEPS, 4)
+    there.looks(20)
+    before = held_by(there)
+    there.policy = world().policy
+    assert there.looks(60) == []
+    assert held_by(there) == before
+
+
 LOADS = st.tuples(*[st.floats(0.5, 60.0)] * 3)
 BYTES = st.tuples(*[st.one_of(st.none(), st.integers(0, 30))] * 3)
 

@@ -139,6 +139,17 @@ def test_with_fewer_gpus_than_stages_each_holds_all() -> None:
     assert there.looks(60) == []
 
 
+def test_a_new_scheduler_carries_on_where_the_last_one_was() -> None:
+    there = world()
+    warm(there)
+    there.signs = {D: OVERLOADED, T: Signs(utilisation=0.3)}
+    there.looks(5)
+    assert there.ratio == "1:5:2"
+    there.signs = {}
+    there.policy = world().policy
+    assert there.looks(60) == []
+
+
 SIGNS = st.builds(
     Signs,
     utilisation=st.sampled_from([0.0, 0.1, 0.3, 0.6, 0.85, 1.0]),

@@ -6,7 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from elastic_dit.config import PlacementConfig
-from elastic_dit.control.placement.assign import Exclusive, counts_text, new_plan, shares_of
+from elastic_dit.control.placement.assign import (
+    Exclusive,
+    counts_text,
+    new_plan,
+    present_stages,
+    shares_of,
+)
 from elastic_dit.control.placement.machines import Machines
 from elastic_dit.control.ratio import split_by_ratio
 from elastic_dit.control.snapshot import ClusterSnapshot, GpuSnapshot
@@ -42,6 +48,14 @@ class Allotment:
 
     def __repr__(self) -> str:
         return f"<Allotment {counts_text(self.counts)}>"
+
+    def adopt(self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot]) -> None:
+        """Go on from the plan in force, if another scheduler made it: nothing moves for that."""
+        held = [present_stages(gpu) for gpu in gpus]
+        counts = {stage: sum(stage in stages for stages in held) for stage in Stage}
+        one_each = all(len(stages) <= 1 for stages in held)
+        if not self.counts and snapshot.plan_epoch and one_each and min(counts.values()):
+            self.counts, self._members = counts, _members(gpus)
 
     def members_changed(self, gpus: Sequence[GpuSnapshot]) -> bool:
         """Whether GPUs came or went, or failed to load something, since the last plan."""

@@ -69,6 +69,7 @@ class Hybrid:
         """See `PlacementPolicy`."""
         gpus = usable(snapshot)
         allotment = self._reactive.allotment
+        allotment.adopt(snapshot, gpus)
         members_changed = allotment.members_changed(gpus)
         self._pending |= self._regime.changed(snapshot)
         workload = workload_of(snapshot, arrivals_since(snapshot, self._regime.since))

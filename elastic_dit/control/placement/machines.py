@@ -18,7 +18,7 @@ class Wish(NamedTuple):
     Attributes
     ----------
     nodes : int or None
-        Machines wanted in all; None where nothing was ever wished.
+        Machines wanted in all; None to leave that as it is.
     retire : tuple of str
         Those to be given back.
     differs : bool
@@ -89,6 +89,6 @@ class Machines:
 
     def wish(self) -> Wish:
         """What the next plan says."""
-        wish = Wish(self._wanted, self._retire, self._differs)
+        wish = Wish(self._wanted if self._differs else None, self._retire, self._differs)
         self._differs = False
         return wish

@@ -55,12 +55,20 @@ class Packed:
         gpus = usable(snapshot)
         self._pending |= self._regime.changed(snapshot)
         demand = packing_demand(snapshot, self._models, self._regime.since, self._config)
+        self._adopt(snapshot, gpus)
         if _members(gpus) != self._members:
             return self._place(snapshot, gpus, demand, "GPUs came or went", now)
         if demand is None or not all(gpu.is_settled for gpu in gpus):
             self._agreed.clear()
             return None
         return self._look(snapshot, gpus, demand, now)
+
+    def _adopt(self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot]) -> None:
+        """Go on from the plan in force, if another scheduler made it: nothing moves for that."""
+        held = {key for gpu in gpus for key in gpu.wanted}
+        needed = {StageKey(model, stage) for model in self._models for stage in Stage}
+        if not self._members and snapshot.plan_epoch and needed <= held:
+            self._members = _members(gpus)
 
     def _look(
         self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot], demand: Demand, now: float

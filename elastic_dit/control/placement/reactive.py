@@ -61,6 +61,7 @@ class Reactive:
     def plan(self, snapshot: ClusterSnapshot, now: float) -> PlacementPlan | None:
         """See `PlacementPolicy`."""
         gpus = usable(snapshot)
+        self.allotment.adopt(snapshot, gpus)
         if self.allotment.members_changed(gpus):
             self._shown.clear()
             counts = self.allotment.refitted(len(gpus))

@@ -95,6 +95,8 @@ class AllowedTimes:
         self._times = times
         self._table = table
         self.widest: int | None = None
+        # Asked with every step, where a missing attribute costs more than the step's own work.
+        self._observes = hasattr(times, "shapes")
 
     def __repr__(self) -> str:
         return f"<AllowedTimes {self._times!r}, DoP up to {self.widest or 'any'}>"
@@ -102,7 +104,7 @@ class AllowedTimes:
     @property
     def shapes(self) -> int:
         """How many shapes were seen so far where times are observed; 0 where they are given."""
-        return getattr(self._times, "shapes", 0)
+        return getattr(self._times, "shapes", 0) if self._observes else 0
 
     def allows(self, request: GenerationRequest, dop: int) -> bool:
         """Whether a group of that size could run the request."""

@@ -95,7 +95,7 @@ class AllowedTimes:
         self._times = times
         self._table = table
         self.widest: int | None = None
-        # Asked with every step, where a missing attribute costs more than the step's own work.
+        # Asked twice with every step, and looking for what is missing is slow.
         self._observes = hasattr(times, "shapes")
 
     def __repr__(self) -> str:

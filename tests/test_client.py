@@ -125,6 +125,23 @@ async def test_progress_goes_forward_through_every_phase():
 
 
 @gen_test()
+async def test_updates_tell_of_every_change_until_the_end():
+    engine = FakeEngine(seconds=FakeSeconds(step=0.03))
+    async with serving(1, make=lambda: engine) as cluster, connect(cluster) as client:
+        future = await client.submit("a circle", num_inference_steps=4)
+        seen = [progress async for progress in future.updates()]
+        assert seen[-1].phase is Phase.COMPLETED
+        assert len(set(seen)) == len(seen)
+        assert len({progress.step for progress in seen}) >= 3
+        assert [progress async for progress in future.updates()] == seen[-1:]
+        slow = await client.submit("a circle", num_inference_steps=100)
+        updates = slow.updates()
+        await anext(updates)
+        await slow.cancel()
+        assert [progress async for progress in updates][-1].phase is Phase.CANCELLED
+
+
+@gen_test()
 async def test_waiting_requests_learn_their_place_in_line():
     slow = FakeEngine(seconds=FakeSeconds(step=FOREVER))
     async with serving(1, make=lambda: slow) as cluster, connect(cluster) as client:

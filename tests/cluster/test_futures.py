@@ -86,6 +86,20 @@ async def test_withdrawing_spares_what_has_ended(c, s, a, b):
 
 
 @in_cluster
+async def test_revoking_takes_also_what_has_ended_and_frees_it(c, s, a, b):
+    future = Future("r1", c)
+    futures.expect(s, "r1", c.id)
+    put(a, "r1", "frames")
+    futures.deliver(s, "r1", a.address, 6)
+    assert await future == "frames"
+    futures.revoke(s, "r1", "deleted")
+    futures.revoke(s, "never heard of", "deleted")
+    await eventually(future.cancelled)
+    assert "r1" not in s.tasks
+    await eventually(lambda: "r1" not in a.data)
+
+
+@in_cluster
 async def test_two_clients_share_a_key_until_both_let_go(c, s, a, b):
     async with Client(s.address, asynchronous=True) as other:
         for client in (c, other):

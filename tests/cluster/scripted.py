@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from elastic_dit.control import actions
-from elastic_dit.control.dispatch import Fcfs
+from elastic_dit.control.dispatch import Fcfs, first_come
 from elastic_dit.request import Stage
 
 
@@ -16,6 +16,7 @@ class Scripted(Fcfs):
     def __init__(self) -> None:
         self.orders: list[actions.Action] = []
         self.start_on: tuple[int, ...] = ()
+        self.holds_decodes = False
 
     uses_groups = True
     watches_clock = True
@@ -27,4 +28,8 @@ class Scripted(Fcfs):
             head = queue.head
             if self.start_on and head and all(view.is_free(head.key, g) for g in self.start_on):
                 yield actions.Start(head.request_id, self.start_on, "as the test says")
-        yield from super().plan(view, now)
+        if self.holds_decodes:
+            for stage in (Stage.DIT, Stage.ENCODER):
+                yield from first_come(view, stage)
+        else:
+            yield from super().plan(view, now)

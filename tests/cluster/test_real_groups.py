@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 GPUS = 4
 STEPS = 24
 BLOCKS = ((0,), (1,), (2,), (3,), (0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (0, 1, 2, 3))
+TOLERANCE = 1e-5
+"""Largest difference of a latent, over the largest latent: what float32 carries."""
 ROUNDING = 1
 """Largest difference of a pixel: latents differ by 1e-6, which may cross a rounding border."""
 GROUP_TIMEOUT_S = 6.0
@@ -58,12 +60,30 @@ class Stand:
     def order(self, action: actions.Action) -> None:
         async def tick() -> None:
             self.controller.dispatch.orders.append(action)
-            self.reactor.tick()
+            await self._tick()
 
         self.cluster.sync(tick)
 
     def start_on(self, *gpus: int) -> None:
         self.controller.dispatch.start_on = gpus
+
+    def hold_decodes(self, hold: bool) -> None:
+        self.controller.dispatch.holds_decodes = hold
+        self.cluster.sync(self._tick)
+
+    async def _tick(self) -> None:
+        self.reactor.tick()
+
+    def is_denoised(self, name: str) -> bool:
+        record = self.controller.table.live.get(name)
+        return record is not None and record.phase is Phase.DENOISED
+
+    def latents(self, name: str) -> Any:
+        """What the transformer made, from the engine that keeps it until the decode."""
+        until(lambda: self.is_denoised(name), 60.0)
+        gpu = self.controller.table.live[name].artifacts[Stage.DIT].gpu
+        address = self.reactor.directory.address(gpu)
+        return self.client.dask.run(latents_kept, name, workers=[address])[address]
 
     def step(self, name: str, step: int, gpus: tuple[int, ...]) -> None:
         def there() -> bool:
@@ -127,6 +147,7 @@ def stand() -> Iterator[Stand]:
     ):
         at = Stand(cluster, client)
         until(lambda: at.whole() and at.reactor.carrier.store, 120.0)
+        at.hold_decodes(True)
         yield at
 
 
@@ -137,38 +158,62 @@ def at(stand: Stand) -> Stand:
     return stand
 
 
-@pytest.fixture(scope="module")
-def undisturbed(stand: Stand) -> Callable[[int], Any]:
-    """Frames on one GPU by seed, made when first asked for."""
-    known: dict[int, Any] = {}
+class Made(NamedTuple):
+    """What a request made on its way."""
 
-    def frames(seed: int) -> Any:
+    latents: Any
+    frames: Any
+
+    def check(self, other: Made) -> None:
+        """Fail where another run of the request made something else."""
+        largest = np.abs(self.latents).max()
+        assert np.abs(self.latents - other.latents).max() <= TOLERANCE * largest
+        assert np.abs(self.frames.astype(int) - other.frames.astype(int)).max() <= ROUNDING
+
+
+def latents_kept(name: str, dask_worker: Any = None) -> Any:
+    """On a worker: the latents of a request that its engine keeps."""
+    outbox = dask_worker.plugins["elastic-dit-engine"].runner.outbox
+    [ref] = [ref for ref in outbox if ref.request_id == name and str(ref.stage) == "dit"]
+    return outbox.get(ref).payload["latents"].numpy()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(stand: Stand) -> Callable[[int], Made]:
+    """What is made on one GPU by seed, when first asked for."""
+    known: dict[int, Made] = {}
+
+    def made(seed: int) -> Made:
         if seed not in known:
             stand.start_on()
-            result = stand.submit(seed).result()
-            assert stand.dops(result) == [1]
-            known[seed] = result.frames
+            future = stand.submit(seed)
+            [known[seed]] = finish(stand, future)
+            assert stand.dops(future.result()) == [1]
         return known[seed]
 
-    return frames
+    return made
 
 
-def differ(one: Any, other: Any) -> int:
-    return int(np.abs(one.astype(int) - other.astype(int)).max())
+def finish(at: Stand, *futures: Any) -> list[Made]:
+    """Wait for requests, with a look at their latents while no decode begins."""
+    latents = [at.latents(future.key) for future in futures]
+    at.hold_decodes(False)
+    frames = [future.result().frames for future in futures]
+    at.hold_decodes(True)
+    return [Made(*each) for each in zip(latents, frames, strict=True)]
 
 
 def test_promoted_and_demoted_at_random_boundaries(at: Stand, undisturbed: Any) -> None:
     dice = random.Random(7)
     references = {seed: undisturbed(seed) for seed in (1, 2)}
     futures = {seed: at.submit(seed) for seed in references}
-    while not all(future.done() for future in futures.values()):
+    while not all(at.is_denoised(future.key) for future in futures.values()):
         for future in futures.values():
             at.disturb(future.key, dice)
     dops: list[int] = []
-    for seed, future in futures.items():
-        result = future.result()
-        assert differ(result.frames, references[seed]) <= ROUNDING
-        dops += at.dops(result)
+    for seed, made in zip(futures, finish(at, *futures.values()), strict=True):
+        references[seed].check(made)
+        dops += at.dops(futures[seed].result())
     assert max(dops) > 1, at.log
     assert len(dops) >= 6, at.log
 
@@ -186,10 +231,10 @@ def test_a_killed_member_costs_a_step(at: Stand, undisturbed: Any, victim: int) 
     decisions = [each for each in at.controller.decisions if each.at >= killed_at]
     noticed_at = next(each.at for each in decisions if each.what == "lost")
     assert noticed_at - killed_at < 1.0, at.log
-    result = future.result()
-    assert differ(result.frames, reference) <= ROUNDING
+    [made] = finish(at, future)
+    reference.check(made)
     assert at.controller.table.finished[future.key].attempt == 1
-    assert at.dops(result) == [2, 1]
+    assert at.dops(future.result()) == [2, 1]
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["master", "follower"])
@@ -204,8 +249,8 @@ def test_a_hung_member_is_left_behind_and_made_anew(
     hung = at.cluster.workers[f"local-{victim}"].pid
     os.kill(hung, signal.SIGSTOP)
     at.step(future.key, 5, (1 - victim,))
-    result = future.result()
-    assert differ(result.frames, reference) <= ROUNDING
+    [made] = finish(at, future)
+    reference.check(made)
     assert at.controller.table.finished[future.key].attempt == 1
     until(at.whole)
     assert at.cluster.workers[f"local-{victim}"].pid != hung

@@ -45,12 +45,19 @@ def run_serve(options: Mapping[str, Any]) -> None:
 
     from elastic_dit.http.keys import ApiKeys
     from elastic_dit.http.logs import configure_logs
-    from elastic_dit.http.server import bind, check_exposure, http_client_config, serve
+    from elastic_dit.http.server import (
+        bind,
+        check_certificate,
+        check_exposure,
+        http_client_config,
+        serve,
+    )
 
     config = _config(options)
     keys = ApiKeys.load(options["api_key_file"])
     check_exposure(options["host"], keys, allow_anonymous=options["allow_anonymous"])
     place = _place(options)
+    check_certificate(place)
     console = Console(highlight=False)
     tracer = _tracer(options["otel"])
     # The port first: it is cheap to find taken, a cluster is not cheap to start for nothing.

@@ -160,11 +160,11 @@ def invalid_body(errors: Any) -> Problem:
     >>> from pydantic import ValidationError
     >>> from elastic_dit.http.schemas import VideoCreate
     >>> try:
-    ...     VideoCreate.model_validate({"prompt": "a", "sise": "64x64"})
+    ...     VideoCreate.model_validate({"prompt": "a", "colour": "red"})
     ... except ValidationError as error:
     ...     problem = invalid_body(error.errors())
     >>> problem.body.param, problem.body.code
-    ('sise', 'unknown_parameter')
+    ('colour', 'unknown_parameter')
     """
     first = errors[0]
     places = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "header")]

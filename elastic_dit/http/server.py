@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from elastic_dit.http.keys import KEYS_VARIABLE, ApiKeys
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-__all__ = ["Place", "bind", "check_exposure", "http_client_config", "serve"]
+__all__ = ["Place", "bind", "check_certificate", "check_exposure", "http_client_config", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,26 @@ def check_exposure(host: str, keys: ApiKeys, *, allow_anonymous: bool) -> None:
         f"{KEYS_VARIABLE}) or --allow-anonymous says that everybody may"
     )
     raise ConfigError("host", host, allowed)
+
+
+def check_certificate(place: Place) -> None:
+    """Fail before anything is started where HTTPS could not be spoken.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if place.certificate is None:
+        return
+    try:
+        # An encrypted key would be asked its password for, of nobody.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            place.certificate, place.certificate_key, password=lambda: ""
+        )
+    except (OSError, ValueError) as error:
+        files = f"{place.certificate}, {place.certificate_key}"
+        allowed = f"a certificate and its unencrypted key, as PEM files ({error})"
+        raise ConfigError("ssl-certfile, ssl-keyfile", files, allowed) from None
 
 
 def bind(place: Place) -> socket.socket:
@@ -146,8 +167,6 @@ async def serve(
     ------
     SchedulerUnreachable
         Where no cluster answers.
-    ConfigError
-        Where the certificate cannot be read.
     """
     desk = ClusterDesk(connect, config.http.results_bytes)
     await desk.client()
@@ -173,7 +192,7 @@ class _Server(uvicorn.Server):
 
 
 def _uvicorn_config(app: Any, place: Place, config: Config) -> uvicorn.Config:
-    settings = uvicorn.Config(
+    return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
@@ -184,11 +203,6 @@ def _uvicorn_config(app: Any, place: Place, config: Config) -> uvicorn.Config:
         ssl_certfile=place.certificate,
         ssl_keyfile=place.certificate_key,
     )
-    try:
-        settings.load()
-    except (OSError, ValueError) as error:
-        raise ConfigError("certificate", place.certificate, f"a PEM file ({error})") from None
-    return settings
 
 
 def _is_loopback(host: str) -> bool:

@@ -115,7 +115,7 @@ def test_a_form_says_the_same_as_json():
         ({"prompt": ""}, "prompt", "invalid_value"),
         ({"prompt": "   "}, "prompt", "invalid_value"),
         ({"prompt": "word " * 7000}, "prompt", "invalid_value"),
-        ({**PROMPT, "sise": "1x1"}, "sise", "unknown_parameter"),
+        ({**PROMPT, "colour": "red"}, "colour", "unknown_parameter"),
         ({**PROMPT, "size": "33x64"}, "width", "invalid_value"),
         ({**PROMPT, "num_frames": 15}, "num_frames", "invalid_value"),
         ({**PROMPT, "num_frames": True}, "num_frames", "invalid_value"),

@@ -198,6 +198,11 @@ class RequestKeeper:
         if not self._is_suspended:
             self._ends.begin(command.request_id, self._write_end(command))
 
+    def result_lost(self, request_id: str) -> None:
+        """A result went with its worker while clients wait for it."""
+        if not self._is_suspended:
+            self.results.lost(request_id)
+
     async def settled(self, request_id: str) -> None:
         """Wait until the end of a request, if it has come, is written and told."""
         await self._ends.settled(request_id)
@@ -229,7 +234,7 @@ class RequestKeeper:
         attempts, _ = self._begun.pop(key, (0, None))
         await self._write_or_complain(ended_by(command, time.time(), attempts, has_result))
         # Where its worker died just now, the file is read.
-        if self._reactor.conclude(command) or await self.results.is_read(key):
+        if self._reactor.conclude(command) or await self.results.give_again(key):
             futures.release(self._reactor.scheduler, key)
 
     async def _write_or_complain(self, end: Ended) -> None:

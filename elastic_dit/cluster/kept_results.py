@@ -8,7 +8,7 @@ from elastic_dit.cluster import futures
 from elastic_dit.cluster.background import Background
 from elastic_dit.cluster.file_calls import FileCalls
 from elastic_dit.cluster.resumption import ended
-from elastic_dit.errors import ResultGone
+from elastic_dit.errors import JournalError, ResultGone
 from elastic_dit.events import ResultLost
 from elastic_dit.journal.entry import Entry
 from elastic_dit.journal.writer import JournalWriter
@@ -61,15 +61,25 @@ class KeptResults:
 
     def lost(self, key: str) -> None:
         """A result went with its worker while clients wait for it."""
-        self._reads.begin(key, self._read_or_remake(key))
+        self._reads.begin(key, self._give_again(key))
 
-    async def is_read(self, key: str) -> bool:
-        """Read a lost result's file; False where there is none: then the request runs again."""
+    async def give_again(self, key: str) -> bool:
+        """Read a lost result's file; False where there is none: then the request runs again.
+
+        Raises
+        ------
+        JournalError
+            Where nobody can say whether there is one.
+        """
         entry = (await self._journal.read(lambda journal: journal.find([key]))).get(key)
         if entry is not None and entry.has_result:
             await self._read(entry)
             return True
-        futures.hold(self._reactor.scheduler, key)
+        scheduler = self._reactor.scheduler
+        if self._reactor.controller.table.get(key) is None:
+            futures.fail(scheduler, key, ResultGone(key, "it went with its worker"))
+            return True
+        futures.hold(scheduler, key)
         self._reactor.observe(ResultLost(request_id=key))
         return False
 
@@ -77,8 +87,11 @@ class KeptResults:
         """Read no more."""
         await self._reads.close()
 
-    async def _read_or_remake(self, key: str) -> None:
-        await self.is_read(key)
+    async def _give_again(self, key: str) -> None:
+        try:
+            await self.give_again(key)
+        except JournalError as error:
+            futures.fail(self._reactor.scheduler, key, error)
 
     async def _read(self, entry: Entry) -> None:
         is_there, cause = await self._files.restore(entry.request_id)

@@ -224,7 +224,7 @@ class Reactor:
     def result_lost(self, request_id: str) -> None:
         """A result that was given went with its worker while clients wait for it."""
         if self.keeper is not None:
-            self.keeper.results.lost(request_id)
+            self.keeper.result_lost(request_id)
         else:
             self.observe(ResultLost(request_id=request_id))
 

@@ -32,6 +32,7 @@ from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.rib import LatencyBook, Observations, RibCost, RibTimes
 from elastic_dit.rib.store import RibStore
 from elastic_dit.simulate.cluster import VirtualCluster
+from elastic_dit.simulate.overheads import Overheads
 from elastic_dit.simulate.workload import Arrival, RequestClass, poisson
 
 POLICIES = ("fcfs", "srtf-1", "static-2", "elastic")
@@ -92,6 +93,9 @@ class FidelityReport(_Report):
     overhead_seconds: float
     """What the control plane sees a stage take beyond what its engine computes, measured before
     the replays and part of what is simulated."""
+    join_seconds: float
+    """What a group of two takes to meet beyond what one alone needs to begin, likewise: charged
+    whenever GPUs join a request, or its tensors move to another GPU."""
     profile_seconds: dict[str, float]
     """Measured step times by class and degree, all GPUs at work."""
     policies: tuple[PolicyReport, ...]
@@ -140,6 +144,7 @@ def measure(plan: Plan, policies: Sequence[str], console: Console) -> FidelityRe
         mean_latency_error=max((row.error for row in rows), key=abs),
         same_order=_order(rows, "real_mean_seconds") == _order(rows, "simulated_mean_seconds"),
         overhead_seconds=profile.overhead_s,
+        join_seconds=profile.join_s,
         profile_seconds=profile.steps,
         policies=tuple(rows),
     )
@@ -152,6 +157,9 @@ class Profile:
         self.book = book
         self.overhead_s = overhead_s
         steps = [latency for latency in book if latency.key.stage is Stage.DIT]
+        alone, pair = ([each.setup_s for each in steps if each.key.dop == dop] for dop in (1, 2))
+        longer_s = statistics.median(pair) - statistics.median(alone) if pair else 0.0
+        self.join_s = max(0.0, longer_s)
         self.steps = {
             f"{each.key.width}x{each.key.height}x{each.key.num_frames} at {each.key.dop}": (
                 each.seconds
@@ -272,7 +280,8 @@ def _simulate(
     observed = Observations()
     times = ExpectedTimes(observed, RibTimes(profile.book))
     controller = Controller(config, make_dispatch(policy), times=times, observed=observed)
-    cluster = VirtualCluster(controller, profile.cost)
+    overheads = Overheads(latency_s=profile.join_s)
+    cluster = VirtualCluster(controller, profile.cost, overheads=overheads)
     cluster.add_node("n0", gpus=plan.gpus, models=[arrivals[0].request.model])
     cluster.submit(arrivals)
     outcomes = {each.request_id: each.latency_s for each in cluster.run().requests}

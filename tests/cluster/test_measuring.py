@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ import elastic_dit
 from elastic_dit.cli.profile_measure import Profiler
 from elastic_dit.cluster.store_host import StoreHost
 from elastic_dit.config import Config
-from elastic_dit.engine.fake import FakeEngine, FakeSeconds
+from elastic_dit.engine.fake import FAKE_CARD, FakeEngine, FakeSeconds
 from elastic_dit.engine.fake_group import FakeGroups
 from elastic_dit.errors import ClusterError, InvalidRequest
 from elastic_dit.request import Stage
-from elastic_dit.rib import Latency
+from elastic_dit.rib import Latency, LatencyKey, Source, software_version
+from elastic_dit.rib.store import RibStore
 from tests.cluster.conditions import eventually
 from tests.cluster.serving import QUICK, Cluster, connect, serving
 
@@ -35,11 +37,13 @@ def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def colocated(engines: int, dispatch: str = "elastic") -> AsyncIterator[Cluster]:
+async def colocated(
+    engines: int, dispatch: str = "elastic", **control: Any
+) -> AsyncIterator[Cluster]:
     groups = FakeGroups()
     config = QUICK.model_dump()
     config["placement"]["policy"] = "colocated"
-    config["control"]["dispatch"] = dispatch
+    config["control"] |= {"dispatch": dispatch, **control}
 
     def make() -> FakeEngine:
         return FakeEngine(seconds=FakeSeconds(step=STEP_S, decoder=0.01), groups=groups)
@@ -132,3 +136,25 @@ async def test_what_cannot_be_measured_is_said() -> None:
             await in_thread(cluster, too_wide, limit_s=0.2)
         # Its client is gone, and with that the requests that would wait for ever.
         await cluster.is_clean()
+
+
+@gen_test()
+async def test_a_running_cluster_expects_what_was_profiled_and_refines_it(tmp_path: Path) -> None:
+    store = RibStore(str(tmp_path / "rib.sqlite"))
+    request = FAKE_CARD.complete({"prompt": "a circle", "seed": 0, "request_id": "r"})
+    key = LatencyKey.of(request, Stage.DIT, 2, KIND)
+    store.save([Latency(key=key, seconds=9.0, source=Source.PROFILED)], software_version())
+    rib = {"profile": str(tmp_path / "rib.sqlite"), "profile_interval_s": 0.05}
+    async with colocated(2, dispatch="fcfs", **rib) as cluster:
+        times = cluster.control.reactor.controller.view.times
+        cluster.control.reactor.controller.allowed.widest = None
+        await eventually(lambda: times.seconds(request, Stage.DIT, 2) == 9.0)
+        assert times.seconds(request, Stage.DECODER) is None
+        async with connect(cluster) as client:
+            await (await client.submit("a circle", num_inference_steps=8)).result()
+        await eventually(lambda: len(store.load(software_version())) == 4)
+        assert times.seconds(request, Stage.DECODER) >= 0.01
+    sources = {each.key: each.source for each in store.load(software_version())}
+    assert sources.pop(key) is Source.PROFILED
+    assert set(sources.values()) == {Source.OBSERVED}
+    assert {known.kind for known in sources} == {KIND}

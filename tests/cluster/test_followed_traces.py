@@ -21,7 +21,7 @@ from tests.cluster.conditions import eventually
 from tests.cluster.puppet import EnginesTogether
 from tests.cluster.serving import QUICK, connect, serving
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 SECONDS = FakeSeconds(load=0.05, encoder=0.02, step=0.02, decoder=0.15)
 """30 steps want E:T:D about 1:5:2 on eight GPUs, 2 steps 1:2:5."""

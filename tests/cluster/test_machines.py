@@ -24,7 +24,7 @@ from tests.cluster.conditions import eventually
 from tests.cluster.puppet import EnginesTogether, Puppet, register_puppet
 from tests.cluster.serving import QUICK, prompts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 
 def settings(**placement: Any) -> Config:

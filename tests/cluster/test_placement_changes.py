@@ -18,7 +18,7 @@ from tests.cluster.conditions import eventually
 from tests.cluster.puppet import register_puppet
 from tests.cluster.serving import QUICK, connect, prompts, serving
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 CHANGES = 100
 GPUS = range(4)

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elastic_dit.http.logs import new_http_id, request_id
 from elastic_dit.http.problems import Problem
+from elastic_dit.http.waits import Waits
 from elastic_dit.metrics import catalogue
 from elastic_dit.metrics.tally import Readings, Tally
 
@@ -36,16 +37,20 @@ class Access:
     app : ASGI application
     max_body_bytes : int
         Longer bodies are refused with 413, as soon as that is known.
+    waits : Waits
+        Of the app.
 
     Attributes
     ----------
+    app : ASGI application
     tally : Tally
     open : int
         Requests that are being answered.
     """
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, max_body_bytes: int, waits: Waits) -> None:
+        self.app = app
+        self.waits = waits
         self._max_body_bytes = max_body_bytes
         self.tally = Tally()
         self.open = 0
@@ -56,7 +61,7 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         headers = dict(scope["headers"])
         visit = _Visit(_own_id(headers))
@@ -83,7 +88,7 @@ class Access:
         if length.isdigit() and int(length[:_LENGTH_DIGITS]) > self._max_body_bytes:
             await receive.too_large().response()(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
 
     def _note(self, scope: Scope, visit: _Visit) -> None:
         route, method = _route(scope), scope["method"]

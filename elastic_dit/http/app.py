@@ -89,12 +89,12 @@ def make_app(
         app.include_router(router, responses=PROBLEMS)
     app.include_router(service.router)
     publish(app)
-    access = Access(app, config.max_body_bytes)
+    access = Access(app, config.max_body_bytes, Waits(config.max_waits))
     for name, value in {
         "desk": desk,
         "config": config,
         "keys": keys or ApiKeys(()),
-        "waits": Waits(config.max_waits),
+        "waits": access.waits,
         "access": access,
     }.items():
         setattr(app.state, name, value)

@@ -146,8 +146,8 @@ async def serve(
 ) -> None:
     """Answer requests until a signal ends it: SIGINT and SIGTERM, as uvicorn takes them.
 
-    Then no more connections are taken, and those that are open have
-    ``config.http.shutdown_s`` seconds to end.
+    Then no more connections are taken, event streams end, and other requests that are open have
+    ``config.http.shutdown_s`` seconds to do so.
 
     Parameters
     ----------
@@ -172,7 +172,8 @@ async def serve(
     await desk.client()
     app = make_app(desk, config.http, keys, tracer=tracer)
     url = url_of(listener, place)
-    server = _Server(_uvicorn_config(app, place, config), lambda: when_ready(url))
+    settings = _uvicorn_config(app, place, config)
+    server = _Server(settings, lambda: when_ready(url), app.waits.closing.set)
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -180,15 +181,25 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """Tells when it listens."""
+    """Tells when it listens, and when it begins to end."""
 
-    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        when_ready: Callable[[], None],
+        when_ending: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self._when_ready = when_ready
+        self._when_ending = when_ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._when_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._when_ending()
+        await super().shutdown(sockets)
 
 
 def _uvicorn_config(app: Any, place: Place, config: Config) -> uvicorn.Config:

@@ -41,7 +41,7 @@ class EventStream(StreamingResponse):
 
 
 async def event_stream(
-    changes: AsyncIterator[RequestStatus], keepalive_s: float
+    changes: AsyncIterator[RequestStatus], keepalive_s: float, closing: asyncio.Event
 ) -> AsyncGenerator[bytes]:
     """A job's changes as a browser's ``EventSource`` reads them.
 
@@ -56,8 +56,10 @@ async def event_stream(
     keepalive_s : float
         Silence after which a comment is sent, so that nobody between takes the connection for
         dead, and a reader that has gone is noticed.
+    closing : asyncio.Event
+        Ends it; the reader may go on elsewhere.
     """
-    async with contextlib.aclosing(_heard(changes, keepalive_s)) as heard:
+    async with contextlib.aclosing(_heard(changes, keepalive_s, closing)) as heard:
         try:
             async for status in heard:
                 yield _KEEPALIVE if status is None else _event(video_job(status))
@@ -66,24 +68,27 @@ async def event_stream(
 
 
 async def _heard(
-    changes: AsyncIterator[RequestStatus], limit_s: float
+    changes: AsyncIterator[RequestStatus], limit_s: float, closing: asyncio.Event
 ) -> AsyncGenerator[RequestStatus | None]:
     """Changes as they come, None for each `limit_s` without one."""
     upcoming = asyncio.ensure_future(anext(changes, None))
+    end = asyncio.ensure_future(closing.wait())
     try:
         while True:
-            done, _ = await asyncio.wait((upcoming,), timeout=limit_s)
+            done, _ = await asyncio.wait(
+                (upcoming, end), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if not done:
                 yield None
                 continue
-            status = upcoming.result()
-            if status is None:
+            if upcoming not in done or (status := upcoming.result()) is None:
                 return
             yield status
             upcoming = asyncio.ensure_future(anext(changes, None))
     finally:
-        upcoming.cancel()
-        await asyncio.wait((upcoming,))
+        for each in (upcoming, end):
+            each.cancel()
+        await asyncio.wait((upcoming, end))
         close = getattr(changes, "aclose", None)
         if close is not None:
             await close()

@@ -17,6 +17,7 @@ from elastic_dit.http.renders import VARIANTS
 from elastic_dit.http.schemas import Deleted, VideoJob, VideoList
 from elastic_dit.http.shapes import VIDEO_PREFIX, card_for, job_id, options_of, video_job
 from elastic_dit.http.stream import EventStream, event_stream
+from elastic_dit.http.waits import Waits
 
 __all__ = ["router"]
 
@@ -108,8 +109,10 @@ async def watch_video(request: Request, owner: Owner, video_id: VideoId) -> Even
     state = request.app.state
     await owned(state.desk, video_id, VIDEO_PREFIX, owner)
     state.waits.check()
-    events = event_stream(state.desk.watch(video_id), state.config.keepalive_s)
-    return EventStream(events, state.waits)
+    waits: Waits = state.waits
+    changes = state.desk.watch(video_id)
+    events = event_stream(changes, state.config.keepalive_s, waits.closing)
+    return EventStream(events, waits)
 
 
 @router.post("/{video_id}/cancel", response_model=VideoJob)

@@ -23,6 +23,11 @@ class Waits:
     ----------
     most : int
 
+    Attributes
+    ----------
+    closing : asyncio.Event
+        Set once the server ends: streams that could go on for ever end, too.
+
     Examples
     --------
     >>> waits = Waits(1)
@@ -35,6 +40,7 @@ class Waits:
     def __init__(self, most: int) -> None:
         self._most = most
         self._now = 0
+        self.closing = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Waits: {self._now} of {self._most}>"

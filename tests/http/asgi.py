@@ -35,7 +35,7 @@ async def living(
 ) -> AsyncIterator[Access]:
     """The app, between its start and its end."""
     access = make_app(desk, config, keys, **options)
-    app: Any = access._app
+    app: Any = access.app
     async with app.router.lifespan_context(app):
         yield access
 

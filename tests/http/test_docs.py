@@ -25,7 +25,7 @@ def test_every_metric_with_its_labels_and_meaning():
 
 
 def test_every_route():
-    routes = make_app(FakeDesk())._app.openapi()["paths"]
+    routes = make_app(FakeDesk()).app.openapi()["paths"]
     written = {re.sub(r"{\w+}", "{id}", path) for path in routes}
     named = set(re.findall(r"(/(?:v1|health|ready|metrics)[^`? |,]*)`?", PAGE))
     assert written <= named

@@ -89,6 +89,21 @@ def test_a_reader_who_goes_leaves_room_for_another():
     run(main())
 
 
+def test_streams_end_with_their_server():
+    async def main():
+        desk = FakeDesk()
+        async with living(desk) as app, client_of(app) as client:
+            job_id = await begun(desk, client)
+            caller = Caller(app, "GET", f"/v1/videos/{job_id}/events")
+            await caller.part()
+            app.waits.closing.set()
+            assert await caller.part() == b""
+            await caller.task
+            assert (await client.get(f"/v1/videos/{job_id}")).json()["status"] == "queued"
+
+    run(main())
+
+
 def test_a_lost_cluster_ends_the_stream_with_an_error():
     async def main():
         desk = FakeDesk()

@@ -47,7 +47,8 @@ def test_https(place, tmp_path):
         started = asyncio.Event()
         settings = _uvicorn_config(make_app(FakeDesk()), place, Config())
         with bind(place) as listener:
-            server = _Server(settings, started.set)
+            ending = asyncio.Event()
+            server = _Server(settings, started.set, ending.set)
             url = url_of(listener, place)
             running = asyncio.ensure_future(server.serve(sockets=[listener]))
             await started.wait()
@@ -57,6 +58,7 @@ def test_https(place, tmp_path):
                 assert "server" not in answer.headers
             server.should_exit = True
             await running
+            assert ending.is_set()
 
     run(main())
 

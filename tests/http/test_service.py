@@ -202,7 +202,7 @@ def test_log_lines_are_objects(caplog):
 
 
 def test_the_published_document_names_every_route_and_both_bodies():
-    app = make_app(FakeDesk())._app
+    app = make_app(FakeDesk()).app
     document = app.openapi()
     assert {
         "/v1/videos", "/v1/videos/{video_id}", "/v1/videos/{video_id}/content",

@@ -30,7 +30,7 @@ def test_spans_of_a_request_and_of_its_generation():
         desk = FakeDesk()
         async with living(desk, tracer=provider.get_tracer("t")) as app, client_of(app) as client:
             job_id = (await client.post("/v1/videos", json={"prompt": "a"})).json()["id"]
-            [follower] = app._app.state.spans._followed.values()
+            [follower] = app.app.state.spans._followed.values()
             await eventually(lambda: follower.get_coro().cr_await is not None)
             for phase, before in ((Phase.ENCODING, "queued"), (Phase.DENOISING, "encoding")):
                 desk.move(job_id, phase)

@@ -304,8 +304,6 @@ def _running(config: Config, gpus: int, size: int) -> Iterator[Run]:
         )
         client = stack.enter_context(Client(cluster, config=config))
         wait_until_settled(client, gpus, config.client.ready_timeout_s)
-        if config.placement.max_machines is not None:
-            cluster.adapt(interval=f"{_LOOK_S}s")
         yield Run(client, cluster, size)
 
 

@@ -78,8 +78,9 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
     Notes
     -----
     `scale` counts the GPUs of the first machine, `NAME`; the control worker stays until the
-    cluster closes. With `adapt` further machines of as many virtual GPUs come and go, called
-    ``NAME-m2``, ``NAME-m3`` …, as the placement policy wants them.
+    cluster closes. Where the settings allow for several machines (``placement.max_machines``),
+    or after `adapt`, further ones of as many virtual GPUs come and go as the placement policy
+    wants them: ``NAME-m2``, ``NAME-m3`` …
     """
 
     def __init__(
@@ -253,6 +254,8 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
         from elastic_dit.cluster.bootstrap import install_control
 
         await install_control(self.scheduler_comm, self.config)
+        if self.config.placement.max_machines is not None:
+            self.adapt(interval=f"{self.config.placement.interval_s / 2}s")
 
     async def _correct_state_internal(self) -> None:
         try:

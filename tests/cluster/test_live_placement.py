@@ -81,7 +81,6 @@ def test_a_second_machine_of_engines_joins_and_leaves(tmp_path: Path) -> None:
         local(config, tmp_path, control_worker=False) as cluster,
         elastic_dit.Client(cluster, config=config) as client,
     ):
-        cluster.adapt(interval="100ms")
         until(lambda: serving(client, 0, 1))
         puppet.nodes = 2
         until(lambda: serving(client, 0, 1, 8, 9))

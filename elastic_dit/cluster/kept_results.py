@@ -64,18 +64,16 @@ class KeptResults:
         self._reads.begin(key, self._give_again(key))
 
     async def give_again(self, key: str) -> bool:
-        """Read a lost result's file; False where there is none: then the request runs again.
-
-        Raises
-        ------
-        JournalError
-            Where nobody can say whether there is one.
-        """
-        entry = (await self._journal.read(lambda journal: journal.find([key]))).get(key)
+        """Read a lost result's file; False where there is none: then the request runs again."""
+        scheduler = self._reactor.scheduler
+        try:
+            entry = (await self._journal.read(lambda journal: journal.find([key]))).get(key)
+        except JournalError as error:
+            futures.fail(scheduler, key, error)
+            return True
         if entry is not None and entry.has_result:
             await self._read(entry)
             return True
-        scheduler = self._reactor.scheduler
         if self._reactor.controller.table.get(key) is None:
             futures.fail(scheduler, key, ResultGone(key, "it went with its worker"))
             return True
@@ -88,10 +86,7 @@ class KeptResults:
         await self._reads.close()
 
     async def _give_again(self, key: str) -> None:
-        try:
-            await self.give_again(key)
-        except JournalError as error:
-            futures.fail(self._reactor.scheduler, key, error)
+        await self.give_again(key)
 
     async def _read(self, entry: Entry) -> None:
         is_there, cause = await self._files.restore(entry.request_id)

@@ -27,6 +27,7 @@ COLOURS = MappingProxyType(
         "dpci": "#b48bc9",
         "dp": "#8c62a6",
         "edf": "#3fa796",
+        "tetriserve": "#2b7a8c",
         "srtf-2": "#8fcbbf",
         "listed": "#22262e",
     }

@@ -302,7 +302,8 @@ class Controller:
         lost = self._engines.restart_overdue(now)
         failed = self._engines.fail_hopeless(now)
         self._empty_machines(now)
-        return lost or failed or self._watches_clock or self._planner.stopped
+        waits = self._watches_clock or bool(self.forced)
+        return lost or failed or waits or self._planner.stopped
 
     def _empty_machines(self, now: float) -> None:
         """Bring those that are to be given back nearer to their end."""

@@ -18,7 +18,8 @@ from elastic_dit.state import GpuId
 __all__ = ["ForcedDegrees"]
 
 _PATIENCE_S = 60.0
-"""Seconds after which a request that was announced and never came is forgotten."""
+"""Seconds after which a request that was announced and never came is forgotten, and after which
+those that came and cannot be started, with nothing at work, become requests as any other."""
 
 
 @dataclass(slots=True)
@@ -44,6 +45,11 @@ class ForcedDegrees:
 
     def __init__(self) -> None:
         self._wishes: dict[str, _Wish] = {}
+        self._stuck_since: float | None = None
+
+    def __bool__(self) -> bool:
+        """Whether any request is announced or live."""
+        return bool(self._wishes)
 
     def __repr__(self) -> str:
         wishes = ", ".join(f"{name} at {wish.dop}" for name, wish in self._wishes.items())
@@ -61,7 +67,11 @@ class ForcedDegrees:
             wish.came = wish.came or name in view.requests
             if name not in view.requests and (wish.came or now > wish.until):
                 del self._wishes[name]
-        return any(wish.came for wish in self._wishes.values())
+        if not any(wish.came for wish in self._wishes.values()):
+            return False
+        if self._is_stuck(view, now):
+            self._wishes.clear()
+        return bool(self._wishes)
 
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Start]:  # noqa: ARG002
         """See `DispatchPolicy.plan`."""
@@ -74,7 +84,16 @@ class ForcedDegrees:
                     wish = self._wishes[request.request_id]
                     gpus = _free(view, request, wish.dop if stage is Stage.DIT else 1, wish.kind)
                     if gpus:
+                        self._stuck_since = None
                         yield actions.Start(request.request_id, gpus, f"measured at {len(gpus)}")
+
+    def _is_stuck(self, view: ClusterView, now: float) -> bool:
+        """Whether a GPU seems to be gone that is needed: the others shall not wait for ever."""
+        if any(view.running(stage) for stage in Stage):
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        return self._stuck_since is not None and now - self._stuck_since > _PATIENCE_S
 
 
 def _free(view: ClusterView, request: RequestView, size: int, kind: str) -> tuple[GpuId, ...]:

@@ -96,3 +96,17 @@ def test_one_that_is_cancelled_lets_the_others_go_on() -> None:
     assert bench.controller.table.queues[StageKey("m", Stage.DIT)].head.request_id == "r"
     bench.cancel("r")
     assert group(bench, "s") is not None
+
+
+def test_one_that_cannot_be_started_holds_nobody_up_for_ever() -> None:
+    bench = bench_of("a", "a")
+    announce(bench, "r", 2)
+    bench.submit("r")
+    bench.submit("s")
+    bench.lose(1)
+    bench.done("r")
+    assert group(bench, "r") is None
+    for _ in range(10):
+        bench.do(events.Tick(), after=7.0)
+    assert repr(bench.controller.forced) == "<ForcedDegrees none>"
+    assert group(bench, "r").dop == 1

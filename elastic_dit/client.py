@@ -151,7 +151,7 @@ class Client(Jobs):
         await self.close()
 
     def close(self) -> Any:
-        """Disconnect; requests that only this client waits for are cancelled."""
+        """Disconnect; what only this client waits for is cancelled, where no journal keeps it."""
         if self._owned:
             return self._dask.close()
         return _nothing() if self.asynchronous else None

@@ -28,7 +28,7 @@ class GenerationFuture(distributed.Future):  # type: ignore[misc]
 
     Made by `elastic_dit.Client.submit`. It takes part in `distributed.as_completed`, `wait` and
     ``gather`` as any other. When the last future of a request is gone, in all clients, the
-    request is cancelled, or its result freed.
+    request is cancelled, or its result freed; with a journal (docs/durability.md) it goes on.
 
     On an asynchronous client, ``result``, ``exception`` and ``cancel`` return coroutines, and
     ``await future`` is the result.

@@ -154,8 +154,8 @@ class RequestDesk:
         is_live = request_id in self._reactor.controller.table.live
         if is_live:
             self._stop(request_id, client, reason)
-        if self._reactor.keeper is not None:
-            await self._reactor.keeper.settled(request_id)
+            if self._reactor.keeper is not None:
+                await self._reactor.keeper.settled(request_id)
         return {"cancelled": is_live}
 
     @refusals_as_data

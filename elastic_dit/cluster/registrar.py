@@ -197,7 +197,7 @@ class Registrar:
         is_live = known is not None and not known.phase.is_terminal
         if is_live or futures.is_expected(scheduler, request_id):
             self._wait_for(request_id, client)
-        elif entry.phase is Phase.COMPLETED and not entry.has_result:
+        elif not (entry.has_result or entry.phase in (Phase.FAILED, Phase.CANCELLED)):
             raise ResultGone(request_id, "nobody waited for it, and none was kept")
         else:
             self._wait_for_ended(entry, client)

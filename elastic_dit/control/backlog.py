@@ -9,6 +9,7 @@ from elastic_dit.control.record import RequestRecord
 from elastic_dit.control.requests import RequestTable
 from elastic_dit.control.view import StageTimes
 from elastic_dit.request import GenerationRequest, Stage
+from elastic_dit.state import Phase
 
 __all__ = ["Backlog"]
 
@@ -93,9 +94,10 @@ class Backlog:
         self._left[record.request_id] = left
 
     def note_end(self, record: RequestRecord, now: float) -> None:
-        """A request left."""
+        """A request left; what is cancelled or failed tells nothing of how fast work is done."""
         self._total_s -= self._left.pop(record.request_id, 0.0)
-        self._ends.append((now, self.work_s(record.request)))
+        if record.phase is Phase.COMPLETED:
+            self._ends.append((now, self.work_s(record.request)))
 
     def drain_per_s(self, now: float, gpus: int) -> float:
         """GPU-seconds of work that leave per second, as lately seen; else one per GPU."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elastic_dit.config import AdmissionConfig, ControlConfig
 from elastic_dit.control import Controller
@@ -167,3 +169,25 @@ def test_a_request_of_an_earlier_life_keeps_its_age_and_counts_on() -> None:
     record = bench.controller.table.live["r"]
     assert record.accepted_at == bench.now - 100.0
     assert bench.starts["r"].attempt == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(moves=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=30))
+def test_whatever_happens_the_sum_is_that_of_the_live(moves: list[tuple[str, int]]) -> None:
+    gate = Gate(max_queued_gpu_seconds=1.0)
+    gate.join(0, 1)
+    backlog = gate.controller._admission._backlog
+    for name, move in moves:
+        live = gate.controller.table.live
+        if name not in live:
+            gate.controller.forget(name)
+            gate.submit(name)
+        elif move == 0:
+            gate.cancel(name)
+        elif live[name].group is not None:
+            gate.done(name) if move < 3 else gate.failed(name)
+        before_s = backlog.total_s(gate.now)
+        assert set(backlog._left) == set(gate.controller.table.live)
+        assert before_s == pytest.approx(sum(backlog._left.values()))
+        backlog._sum(gate.now)
+        assert 0 <= backlog.total_s(gate.now) <= before_s + 1e-9  # requests only move on

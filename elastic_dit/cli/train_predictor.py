@@ -17,7 +17,7 @@ __all__ = ["train_predictor"]
 )  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0, 2**31 - 1), default=1, show_default=True, metavar="N",
-    help="Of the draw of situations. 2 is that of the held-out ones of `reproduce predictor`.",
+    help="Of the draw of situations. 3 is that of the held-out ones of `reproduce predictor`.",
 )  # fmt: skip
 @click.option(
     "--telemetry", type=click.Path(dir_okay=False), multiple=True, metavar="FILE",

@@ -17,7 +17,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from elastic_dit.errors import ConfigError
@@ -42,12 +44,12 @@ class SplitEstimator(BaseEstimator):  # type: ignore[misc]
     ----------
     regressor : estimator, optional
         Made twice, of the log efficiency and of the log latency (over the seconds of all stages),
-        both from `split_features`; gradient-boosted trees by default.
+        both from `split_features`; a small neural network by default.
     moves : int
         Splits are considered that differ from the closed form's in so many GPUs.
     margin : float
-        To leave the closed form's split, another must be expected to serve more by this part, or
-        as much with a latency that is shorter by it.
+        To leave the closed form's split, another must be expected to serve more by this part, or,
+        of those whose bound is no lower, to have a latency that is shorter by it.
 
     Attributes
     ----------
@@ -132,16 +134,22 @@ class SplitEstimator(BaseEstimator):  # type: ignore[misc]
     def _choose(self, situation: Situation) -> Split:
         check_gpus(situation.workload, situation.gpus)
         closed = balanced_split(situation.workload, situation.gpus)
-        splits = list(neighbours(closed, situation.workload, self.moves))
-        expected = self.expect(situation, splits)
+        workload, keeps = situation.workload, 1 - self.margin
+        expected = self.expect(situation, list(neighbours(closed, workload, self.moves)))
         best = best_split(expected)
-        keeps = 1 - self.margin
-        serves_more = keeps * expected[best].throughput_hz > expected[closed].throughput_hz
-        is_faster = expected[best].latency_s < keeps * expected[closed].latency_s
-        return best if serves_more or is_faster else closed
+        if keeps * expected[best].throughput_hz > expected[closed].throughput_hz:
+            return best
+        bound = bound_hz(workload, closed)
+        latency = {
+            split: outcome.latency_s
+            for split, outcome in expected.items()
+            if bound_hz(workload, split) >= bound
+        }
+        fastest = min(latency, key=lambda split: latency[split])
+        return fastest if latency[fastest] < keeps * latency[closed] else closed
 
     def _fresh(self) -> Any:
-        return clone(_boosted_trees() if self.regressor is None else self.regressor)
+        return clone(_network() if self.regressor is None else self.regressor)
 
 
 def _rows(pairs: Any) -> _Floats:
@@ -152,8 +160,11 @@ def _service_s(workload: Workload) -> float:
     return sum(workload.stage_seconds.values())
 
 
-def _boosted_trees() -> GradientBoostingRegressor:
-    return GradientBoostingRegressor(
-        n_estimators=150, learning_rate=0.08, max_depth=4, min_samples_leaf=8, subsample=0.7,
-        random_state=0,
-    )  # fmt: skip
+def _network() -> Any:
+    """Small and smooth, so that neighbours compare; of types that a file may hold, unlike trees."""
+    return make_pipeline(
+        StandardScaler(),
+        MLPRegressor(
+            hidden_layer_sizes=(16,), solver="lbfgs", alpha=1.0, max_iter=5000, random_state=0
+        ),
+    )

@@ -13,7 +13,7 @@ from elastic_dit.predict.shift import ShiftDetector
 from elastic_dit.reproduce.predictor_schema import ShiftFigures
 from elastic_dit.request import Stage
 
-__all__ = ["SHIFT_CASES", "forecast_errors", "shift_figures"]
+__all__ = ["AFTER", "SHIFT_CASES", "forecast_errors", "shift_figures"]
 
 _BINS = 240
 _AHEAD = 2
@@ -81,7 +81,8 @@ class ShiftCase:
 
 _RATE_HZ = 0.1
 _BEFORE = 1000
-_AFTER = 400
+AFTER = 400
+"""Requests of a trace after the shift."""
 _STAGES = {Stage.ENCODER: 5.45, Stage.DIT: 18.4, Stage.DECODER: 9.7}
 """Seconds on an A10, of one step for the DiT (DisagFusion, Figure 14)."""
 
@@ -133,11 +134,11 @@ def _run(case: ShiftCase, dice: random.Random) -> tuple[bool, int]:
         alarmed |= detector.observe(now, seconds) is not None
     if not case.after:
         return alarmed, 0
-    after = _requests(case.after, case.rate_hz, _AFTER, dice, now)
+    after = _requests(case.after, case.rate_hz, AFTER, dice, now)
     for count, (at_s, seconds) in enumerate(after, start=1):
         if detector.observe(at_s, seconds) is not None:
             return alarmed, count
-    return alarmed, _AFTER
+    return alarmed, AFTER
 
 
 def _requests(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from elastic_dit.reproduce.arrival_cases import AFTER
 from elastic_dit.reproduce.markdown import table
 from elastic_dit.reproduce.predictor_schema import PredictorReport, SituationFigures
 
@@ -11,6 +12,8 @@ __all__ = ["predictor_page", "verdict"]
 
 WANTED = 0.97
 """Part of the best static throughput that a predictor shall reach on average."""
+_WORTHWHILE = 0.01
+"""Part of the latency below which nothing is said to be saved."""
 
 _HEAD = """\
 # The predictor of instance ratios
@@ -36,7 +39,7 @@ _SHIFTS = """
 ## Shifts
 
 A thousand Poisson arrivals at 0.1 Hz, then the shift; {runs} traces each. *Alarms* is the part of
-the traces with a false one in the first thousand.
+the traces with a false one in the first thousand; the traces end after {after} requests more.
 """
 
 _FORECASTS = """
@@ -60,13 +63,14 @@ def verdict(report: PredictorReport) -> str:
 
 
 def _latency(closed: float, learned: float) -> str:
-    if learned < closed:
-        saved = 1 - learned / closed
-        return f"At that throughput it waits less: {saved:.1%} off the closed form's mean latency."
-    return (
-        f"It does not wait less: mean latency is {learned / closed:.3f} times the closed form's, "
-        "so the closed form is as good and simpler."
-    )
+    """What is gained where throughput is the same."""
+    saved = 1 - learned / closed
+    if saved < _WORTHWHILE:
+        return (
+            f"Its mean latency is {learned / closed:.3f} times the closed form's: "
+            "the closed form is as good, and simpler."
+        )
+    return f"It waits less: {saved:.1%} off the closed form's mean latency."
 
 
 def predictor_page(report: PredictorReport) -> str:
@@ -91,7 +95,7 @@ def predictor_page(report: PredictorReport) -> str:
         table(_COLUMNS, _rows(report.papers)),
         "\n## Every held-out situation\n",
         table(_COLUMNS, _rows(report.held_out)),
-        _SHIFTS.format(runs=shifts.runs),
+        _SHIFTS.format(runs=shifts.runs, after=AFTER),
         table(("case", "alarms", "noticed after (median)", "at most"), _shifts(report)),
         _FORECASTS,
         table(("arrivals", *_forecasts(report)[0]), _forecasts(report)[1]),

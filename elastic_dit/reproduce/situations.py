@@ -15,7 +15,7 @@ from elastic_dit.request import Stage
 __all__ = ["HELD_OUT_SEED", "TRAINING_SEED", "draw_situations", "paper_situations"]
 
 TRAINING_SEED = 1
-HELD_OUT_SEED = 2
+HELD_OUT_SEED = 3
 """Of the draw that nothing was trained, chosen or tuned on."""
 
 _SIZES = ((512, 512, 1), (1024, 1024, 1), (832, 480, 49), (832, 480, 81), (1280, 720, 81))

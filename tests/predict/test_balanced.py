@@ -14,8 +14,9 @@ from elastic_dit.request import Stage
 SECONDS = st.floats(0.01, 100.0)
 
 
-def workload_of(*seconds: float, **fields: object) -> Workload:
-    return Workload(rate_hz=0.1, stage_seconds=dict(zip(Stage, seconds, strict=True)), **fields)
+def workload_of(*seconds: float, rate_hz: float = 0.1, **fields: object) -> Workload:
+    stage_seconds = dict(zip(Stage, seconds, strict=True))
+    return Workload(rate_hz=rate_hz, stage_seconds=stage_seconds, **fields)
 
 
 def every_split(gpus: int) -> list[dict[Stage, int]]:

@@ -61,7 +61,7 @@ def test_the_verdict_says_who_wins(report):
     closed = report.predictors["closed form"]
     learned = closed.model_copy(update={"mean_latency": 2 * closed.mean_latency})
     worse = report.model_copy(update={"predictors": {"closed form": closed, "learned": learned}})
-    assert "closed form is as good and simpler" in verdict(worse)
+    assert "closed form is as good, and simpler" in verdict(worse)
     learned = closed.model_copy(update={"mean_latency": 0.5 * closed.mean_latency})
     better = report.model_copy(update={"predictors": {"closed form": closed, "learned": learned}})
     assert "50.0% off" in verdict(better)

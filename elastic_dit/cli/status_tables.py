@@ -23,7 +23,7 @@ _GIB = 2**30
 
 
 def draw_status(status: Facts) -> RenderableType:
-    """Draw machines, GPUs, queues, requests, the latest moves and the latest decisions.
+    """Draw plan, machines, GPUs, queues, requests, the latest moves and the latest decisions.
 
     Parameters
     ----------
@@ -36,6 +36,7 @@ def draw_status(status: Facts) -> RenderableType:
     """
     return Group(
         _headline(status),
+        _plan(status["plan"], status["planner"]),
         *_machines(status["machines"], status["nodes_wanted"]),
         _gpus(status["gpus"]),
         _queues(status["queues"]),
@@ -52,6 +53,11 @@ def _headline(status: Facts) -> Text:
     serving = "1 GPU serves" if gpus == 1 else f"{gpus} GPUs serve"
     text = f"{serving} {models}. Ended: {ended or 'none'}."
     return Text(text, style="bold")
+
+
+def _plan(plan: Facts, planner: str) -> Text:
+    by = f"the scheduler actor on {planner}" if planner else "the control plane"
+    return Text(f"Plan {plan['epoch']}: {plan['reason']}. Planned by {by}.")
 
 
 def _machines(machines: Sequence[Facts], wanted: int | None) -> list[Table]:

@@ -30,6 +30,7 @@ def status(**facts: Any) -> dict[str, Any]:
     empty = {
         "now": 10.0, "requests": [], "queues": [], "gpus": [], "ended": {}, "models": [],
         "decisions": [], "moves": [], "machines": [], "nodes_wanted": None,
+        "plan": {"epoch": 0, "reason": "nothing planned yet"}, "planner": "",
     }  # fmt: skip
     return {**empty, **facts}
 
@@ -118,6 +119,14 @@ def test_moves_stay_in_sight_while_faster_decisions_come() -> None:
     shown = drawn(decisions=[*moves, *starts], moves=moves)
     load = next(line for line in shown.splitlines() if "m/decoder" in line)
     assert load.split() == ["8.0", "s", "load", "m/decoder", "5", "steps", "fell"]
+
+
+def test_the_plan_its_reason_and_who_made_it() -> None:
+    plan = {"epoch": 4, "reason": "E:T:D = 1:5:2 on 8 GPUs: workload changed"}
+    assert "Plan 0: nothing planned yet. Planned by the control plane." in drawn()
+    shown = drawn(plan=plan, planner="tcp://10.0.0.1:4000")
+    assert "Plan 4: E:T:D = 1:5:2 on 8 GPUs: workload changed." in shown
+    assert "Planned by the scheduler actor on tcp://10.0.0.1:4000." in shown
 
 
 def test_machines_are_shown_where_there_are_several_or_some_are_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -81,7 +82,7 @@ def draw_scaling_and_jitter(report: DisagFusionReport) -> bytes:
         "one stage each": [of.exclusive_qpm for of in report.scaling.values()],
         "sharing": [of.packed_qpm for of in report.scaling.values()],
         "monolithic": [of.monolithic_qpm for of in report.scaling.values()],
-        "the paper": [theirs.get(int(number), 0.0) for number in gpus],
+        "the paper": [theirs.get(int(number), math.nan) for number in gpus],
     }
     _draw_bars(left, gpus, bars)
     left.set_xlabel("GPUs, 4-step requests")
@@ -109,6 +110,7 @@ def _draw_bars(axes: Axes, places: Sequence[str], bars: Mapping[str, Sequence[fl
     for number, (label, heights) in enumerate(bars.items()):
         at = [place + (number - (len(bars) - 1) / 2) * width for place in range(len(places))]
         drawn = axes.bar(at, heights, width, label=label, color=_BAR_COLOURS[number])
-        axes.bar_label(drawn, fmt="%.1f", fontsize=7)
+        labels = ["" if math.isnan(height) else f"{height:.1f}" for height in heights]
+        axes.bar_label(drawn, labels, fontsize=7)
     axes.set_xticks(range(len(places)), places)
     axes.legend(fontsize=7)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import comb
 
 from elastic_dit.cost import fits
 from elastic_dit.request import StageKey
@@ -34,7 +35,16 @@ from elastic_dit.state import GpuId
 __all__ = ["Demand", "PackGpu", "Packing", "StageNeed", "pack", "throughput_hz"]
 
 _MOST_TOGETHER = 4
-"""Stages that one GPU may hold; more sets than that many make are not worth the search."""
+"""Stages that one GPU may hold, …"""
+_MOST_SETS = 50
+"""… fewer where these make more sets than so many: with three models two."""
+_EXACT = 500
+"""Variables up to which the very best placement is sought: that takes some hundredths of a second,
+and one model on two kinds of GPU is well within."""
+_GAP = 0.01
+"""Beyond that, how far from the best it may be: the last hundredth takes a hundred times as long."""
+_NODES = 50
+"""And how many branches are looked at: some seconds for three models."""
 _CHOICE_S = 1.0
 """GPU-seconds that it is worth to hold a stage on a GPU more. The programme knows no queues: where
 a stage costs next to nothing to hold (a decoder's weights load in 0.1 s), a request waits less the
@@ -206,6 +216,8 @@ class _Programme:
         yield frozenset()
         able = [key for key in self._keys if key not in unable]
         for size in range(1, min(self._demand.together, len(able)) + 1):
+            if size > 1 and sum(comb(len(able), few) for few in range(size + 1)) > _MOST_SETS:
+                return
             for chosen in combinations(able, size):
                 if size == 1 or self._fits(chosen, memory_bytes):
                     yield frozenset(chosen)
@@ -240,6 +252,7 @@ class _Programme:
             constraints=LinearConstraint(np.array(rows), low, high),
             integrality=np.array([0] + [1] * columns + [0] * times),
             bounds=Bounds(0, np.inf),
+            options={} if len(cost) <= _EXACT else {"mip_rel_gap": _GAP, "node_limit": _NODES},
         )
         if answer.x is None:
             return None

@@ -35,7 +35,7 @@ from elastic_dit.request import Stage
 if TYPE_CHECKING:
     from elastic_dit.cluster.reactor import Reactor
 
-__all__ = ["RequestKeeper", "result_folder"]
+__all__ = ["RequestKeeper", "check_journal", "result_folder"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,18 @@ def result_folder(config: JournalConfig) -> str:
     return f"{Path(config.path or '').absolute()}.results"
 
 
+def check_journal(config: JournalConfig) -> None:
+    """Say before anything is opened that results could not be kept.
+
+    Raises
+    ------
+    ConfigError
+        Where fsspec does not know how.
+    """
+    if config.path is not None:
+        ResultStore(result_folder(config))
+
+
 class RequestKeeper:
     """The control plane's journal and result store.
 
@@ -62,16 +74,11 @@ class RequestKeeper:
     ----------
     reactor : Reactor
     config : JournalConfig
-        With a `path`.
+        With a `path`; see `check_journal`.
 
     Attributes
     ----------
     results : KeptResults
-
-    Raises
-    ------
-    ConfigError
-        Where the result store's URL is of no known kind.
     """
 
     def __init__(self, reactor: Reactor, config: JournalConfig) -> None:

@@ -13,7 +13,7 @@ from elastic_dit.cluster.cards import CardBoard
 from elastic_dit.cluster.carrier import CommandCarrier
 from elastic_dit.cluster.directory import Directory
 from elastic_dit.cluster.feed import ProgressFeed
-from elastic_dit.cluster.keeper import RequestKeeper
+from elastic_dit.cluster.keeper import RequestKeeper, check_journal
 from elastic_dit.cluster.reports import Outcome, Report, topic_of, write_report
 from elastic_dit.config import Config
 from elastic_dit.control.controller import Controller
@@ -85,7 +85,8 @@ class Reactor:
         Raises
         ------
         ConfigError
-            Where a policy of that name is not known; then nothing changes.
+            Where a policy of that name is not known, or results would be kept where nobody
+            knows how; then nothing changes.
         """
         make_placement(config.placement, ())
         rib = RibKeeper(config.control.profile, config.control.profile_interval_s)
@@ -93,6 +94,7 @@ class Reactor:
             config.control,
             times=ExpectedTimes(rib.observed, rib.times),
             observed=rib.observed,
+        check_journal(config.journal)
             admission=config.admission,
             action_timeout_s=config.placement.action_timeout_s,
         )
@@ -107,13 +109,7 @@ class Reactor:
         self.meet_at("")
 
     def open_journal(self) -> None:
-        """Begin to read what an earlier life has left, where the settings name a journal.
-
-        Raises
-        ------
-        ConfigError
-            Where results would go to a URL of no known kind.
-        """
+        """Begin to read what an earlier life has left, where the settings name a journal."""
         if self.config.journal.path is not None:
             self.keeper = RequestKeeper(self, self.config.journal)
 

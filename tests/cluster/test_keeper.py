@@ -16,6 +16,7 @@ from elastic_dit.cluster.bootstrap import ensure_control
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
+    ConfigError,
     GenerationCancelled,
     GenerationFailed,
     JournalError,
@@ -255,6 +256,18 @@ async def test_a_journal_in_use_is_told_to_whoever_brings_the_settings(tmp_path)
                 await ensure_control(scheduler.address, config=config)
         other.close()
         await ensure_control(scheduler.address, config=config)
+
+
+@gen_test()
+async def test_a_place_for_results_that_nobody_knows_is_refused_each_time(tmp_path):
+    config = durable(tmp_path, results="gopher://x")
+    async with Scheduler(
+        host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0"
+    ) as scheduler:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"journal\.results"):
+                await ensure_control(scheduler.address, config=config)
+            await ensure_control(scheduler.address)
 
 
 @gen_test()

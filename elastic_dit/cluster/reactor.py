@@ -63,6 +63,8 @@ class Reactor:
         What makes requests outlive the cluster, where that is configured.
     recorder : Recorder
         What has happened, in numbers.
+    onlookers : list of callable
+        Told of every event and what followed from it, as `Recorder.note` is; it is the first.
     checking : int
         Submissions that are being checked, or wait for the first engine.
     """
@@ -74,6 +76,9 @@ class Reactor:
         self.cards = CardBoard()
         self.checking = 0
         self.recorder = Recorder()
+        self.onlookers: list[Callable[[Controller, Event, list[Command], float], None]] = [
+            self.recorder.note
+        ]
         self.configure(config)
 
     def __repr__(self) -> str:
@@ -89,12 +94,12 @@ class Reactor:
             knows how; then nothing changes.
         """
         make_placement(config.placement, ())
+        check_journal(config.journal)
         rib = RibKeeper(config.control.profile, config.control.profile_interval_s)
         self.controller = Controller(
             config.control,
             times=ExpectedTimes(rib.observed, rib.times),
             observed=rib.observed,
-        check_journal(config.journal)
             admission=config.admission,
             action_timeout_s=config.placement.action_timeout_s,
         )
@@ -155,7 +160,7 @@ class Reactor:
                     logger.exception("Cannot carry out %s", command)
                     self._break(request_id_of(command), error)
             self._free_unwanted(event, commands)
-            self._count(event, commands, now)
+            self._tell_onlookers(event, commands, now)
 
     def tick(self) -> None:
         """Let time pass: deadlines, and places in line."""
@@ -185,11 +190,12 @@ class Reactor:
                 CancelRequested(request_id=str(request_id_of(event)), reason=reason), now
             )
 
-    def _count(self, event: Event, commands: list[Command], now: float) -> None:
-        try:
-            self.recorder.note(self.controller, event, commands, now)
-        except Exception:
-            logger.exception("Cannot count %s", event)
+    def _tell_onlookers(self, event: Event, commands: list[Command], now: float) -> None:
+        for note in self.onlookers:
+            try:
+                note(self.controller, event, commands, now)
+            except Exception:
+                logger.exception("An onlooker cannot take note of %s", event)
 
     def _carry(self, command: Command) -> Iterator[Event]:
         if isinstance(command, Complete) and not self.carrier.holds(command.result):

@@ -49,7 +49,8 @@ def queueing_s(rate_hz: float, seconds: float, variation: float, servers: int) -
     1.0
     """
     rho = min(rate_hz * seconds / servers, _FULL)
-    waiting = rho ** (math.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - rho))
+    crowding = math.pow(rho, math.sqrt(2 * (servers + 1)) - 1)
+    waiting = crowding / (servers * (1 - rho))
     return seconds * waiting * (1 + variation**2) / 2
 
 

@@ -104,8 +104,16 @@ def test_a_new_scheduler_carries_on_where_the_last_one_was() -> None:
     shifted(there)
     there.looks(10)
     assert there.ratio == "2:4:2"
-    there.policy = world().policy
+    first, there.policy = there.policy, world().policy
     assert there.looks(100) == []
+    # And back: what another planned meanwhile is not undone.
+    there.signs = {}
+    there.join(8)
+    there.look()
+    ratio = there.ratio
+    there.policy = first
+    assert there.looks(100) == []
+    assert there.ratio == ratio
 
 
 class Fixed:

@@ -41,6 +41,7 @@ class Allotment:
         self._config = config
         self._assign = Exclusive(models)
         self._members: frozenset[tuple[int, str, tuple[str, ...]]] = frozenset()
+        self._epoch = 0
         self._changed_at: dict[Stage, float] = {}
         self._shares = shares_of(config.ratio, sum(config.ratio.model_dump().values()))
         self.counts: dict[Stage, int] = {}
@@ -50,12 +51,18 @@ class Allotment:
         return f"<Allotment {counts_text(self.counts)}>"
 
     def adopt(self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot]) -> None:
-        """Go on from the plan in force, if another scheduler made it: nothing moves for that."""
+        """Go on from the plan in force, if another scheduler made it: nothing moves for that.
+
+        GPUs for which it wants nothing count as new.
+        """
+        if snapshot.plan_epoch == self._epoch:
+            return
+        self._epoch = snapshot.plan_epoch
         held = [present_stages(gpu) for gpu in gpus]
         counts = {stage: sum(stage in stages for stages in held) for stage in Stage}
-        one_each = all(len(stages) <= 1 for stages in held)
-        if not self.counts and snapshot.plan_epoch and one_each and min(counts.values()):
-            self.counts, self._members = counts, _members(gpus)
+        if all(len(stages) <= 1 for stages in held) and min(counts.values()):
+            self._keep(counts)
+            self._members = _members([gpu for gpu in gpus if gpu.wanted])
 
     def members_changed(self, gpus: Sequence[GpuSnapshot]) -> bool:
         """Whether GPUs came or went, or failed to load something, since the last plan."""
@@ -77,6 +84,11 @@ class Allotment:
         last = max(self._changed_at.get(stage, -math.inf) for stage in stages)
         return now - last < self._config.cooldown_s
 
+    def _keep(self, counts: Mapping[Stage, int]) -> None:
+        self.counts = dict(counts)
+        if self.counts != self.refitted(sum(counts.values())):
+            self._shares = {stage: max(1, count) for stage, count in counts.items()}
+
     def plan(
         self,
         snapshot: ClusterSnapshot,
@@ -92,9 +104,7 @@ class Allotment:
         for stage in Stage:
             if counts[stage] != self.counts.get(stage):
                 self._changed_at[stage] = now
-        if counts != self.refitted(len(gpus)):
-            self._shares = {stage: max(1, counts[stage]) for stage in Stage}
-        self.counts = dict(counts)
+        self._keep(counts)
         staying = self.machines.staying(gpus, sum(counts.values()))
         self._members = _members(staying)
         residency = self._assign.residency(staying, counts)
@@ -102,6 +112,7 @@ class Allotment:
         wanted = {gpu.gpu: frozenset(gpu.wanted) for gpu in staying}
         if residency == wanted and not machines.differs:
             return None
+        self._epoch = snapshot.plan_epoch + 1
         text = f"E:T:D = {counts_text(counts)} on {len(staying)} GPUs: {reason}"
         return new_plan(snapshot, residency, text, nodes=machines.nodes, retire=machines.retire)
 

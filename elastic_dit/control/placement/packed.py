@@ -43,6 +43,7 @@ class Packed:
         self._regime = Regime()
         self._machines = Machines(config)
         self._members: frozenset[tuple[int, str, int]] = frozenset()
+        self._epoch = 0
         self._solved_at = -math.inf
         self._pending = False
         self._agreed: Counter[str] = Counter()
@@ -64,11 +65,16 @@ class Packed:
         return self._look(snapshot, gpus, demand, now)
 
     def _adopt(self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot]) -> None:
-        """Go on from the plan in force, if another scheduler made it: nothing moves for that."""
+        """Go on from the plan in force, if another scheduler made it: nothing moves for that.
+
+        GPUs for which it wants nothing count as new.
+        """
+        if snapshot.plan_epoch == self._epoch:
+            return
+        self._epoch = snapshot.plan_epoch
         held = {key for gpu in gpus for key in gpu.wanted}
-        needed = {StageKey(model, stage) for model in self._models for stage in Stage}
-        if not self._members and snapshot.plan_epoch and needed <= held:
-            self._members = _members(gpus)
+        if {StageKey(model, stage) for model in self._models for stage in Stage} <= held:
+            self._members = _members([gpu for gpu in gpus if gpu.wanted])
 
     def _look(
         self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot], demand: Demand, now: float
@@ -154,6 +160,7 @@ class Packed:
         if not wish.differs and all(wanted[gpu] == keys for gpu, keys in residency.items()):
             return None
         self._solved_at = now
+        self._epoch = snapshot.plan_epoch + 1
         return new_plan(snapshot, residency, why, nodes=wish.nodes, retire=wish.retire)
 
 

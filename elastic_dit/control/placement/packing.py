@@ -42,7 +42,7 @@ _EXACT = 500
 """Variables up to which the very best placement is sought: that takes some hundredths of a second,
 and one model on two kinds of GPU is well within."""
 _GAP = 0.01
-"""Beyond that, how far from the best it may be: the last hundredth takes a hundred times as long."""
+"""Beyond that, how far from the best it may be: the last hundredth takes nearly all the time."""
 _NODES = 50
 """And how many branches are looked at: some seconds for three models."""
 _CHOICE_S = 1.0

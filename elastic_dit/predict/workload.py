@@ -67,8 +67,6 @@ class Workload:
     ...     Stage.ENCODER: 5.45, Stage.DIT: 73.5, Stage.DECODER: 9.7})
     >>> workload.needed
     (<Stage.ENCODER: 'encoder'>, <Stage.DIT: 'dit'>, <Stage.DECODER: 'decoder'>)
-    >>> round(workload.offered_gpus, 2)
-    8.87
     """
 
     rate_hz: float
@@ -93,11 +91,6 @@ class Workload:
     def needed(self) -> tuple[Stage, ...]:
         """Stages that take time, in their order."""
         return tuple(stage for stage in Stage if self.stage_seconds.get(stage, 0.0) > 0)
-
-    @property
-    def offered_gpus(self) -> float:
-        """Offered load: GPUs of speed 1 that these requests keep busy (Erlang)."""
-        return self.rate_hz * sum(self.stage_seconds.values())
 
     def variation(self, stage: Stage) -> float:
         """Standard deviation over mean of a stage's seconds; 0 where all requests are alike.

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from elastic_dit.predict.forecast import FORECASTS, backtest
+from elastic_dit.predict.forecast import FORECASTS, backtest, binned
 from elastic_dit.predict.shift import ShiftDetector
 from elastic_dit.reproduce.predictor_schema import ShiftFigures
 from elastic_dit.request import Stage
@@ -50,16 +50,14 @@ def _errors(rate: Callable[[int], float], seeds: Sequence[int]) -> dict[str, flo
     return {name: error / errors["last"] for name, error in errors.items()}
 
 
-def _counts(rate: Callable[[int], float], dice: random.Random) -> list[float]:
-    """Poisson counts: arrivals at unit rate, as many as fall into each bin."""
-    counts = []
-    for index in range(_BINS):
-        left, count = _MEAN_COUNT * rate(index), -1
-        while left > 0:
-            left -= dice.expovariate(1.0)
-            count += 1
-        counts.append(float(count))
-    return counts
+def _counts(rate: Callable[[int], float], dice: random.Random) -> list[int]:
+    """Poisson arrivals, counted."""
+    times = []
+    now = 0.0
+    while now < _BINS:
+        times.append(now)
+        now += dice.expovariate(_MEAN_COUNT * rate(int(now)))
+    return binned(times, bin_s=1.0, until_s=float(_BINS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

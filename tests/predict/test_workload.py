@@ -20,7 +20,6 @@ def test_means_and_variation_are_those_of_the_mix():
     assert workload.stage_seconds[Stage.DIT] == pytest.approx(23.0)
     assert workload.variation(Stage.DIT) == pytest.approx(math.sqrt(3 * 49 + 441) / 2 / 23)
     assert workload.variation(Stage.ENCODER) == 0.0
-    assert workload.offered_gpus == pytest.approx(48.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=1, max_size=6))

@@ -17,9 +17,8 @@ from elastic_dit.control.placement.packing import (
     pack,
     throughput_hz,
 )
-from elastic_dit.cost import LinearMemory, StageMemory, fits
-from elastic_dit.errors import ConfigError
-from elastic_dit.request import GenerationRequest, Stage, StageKey
+from elastic_dit.cost import fits
+from elastic_dit.request import Stage, StageKey
 
 from .placement_world import FOUR_STEPS, GB, MODEL, ONE_STEP, D, E, Signs, T, World, key, shape
 
@@ -121,21 +120,6 @@ def test_a_stage_that_fails_everywhere_leaves_the_rest_served() -> None:
     assert found is not None
     held = frozenset().union(*found.residency.values())
     assert held == {key(T), key(D)}
-
-
-def test_memory_of_a_stage_grows_with_the_video() -> None:
-    memory = LinearMemory(
-        {key(D): StageMemory(weights_bytes=5, base_bytes=10, bytes_per_pixel=0.5)}
-    )
-    request = GenerationRequest.parse(
-        request_id="r", model=MODEL, prompt="p", width=4, height=2, num_frames=5, fps=8,
-        num_inference_steps=1, guidance_scale=1.0, seed=0,
-    )  # fmt: skip
-    assert memory.weights_bytes(key(D)) == 5
-    assert memory.activation_bytes(request, D) == 10 + 20
-    assert memory.activation_bytes(request, T) is None
-    with pytest.raises(ConfigError, match=r"memory.base_bytes = -1"):
-        StageMemory(weights_bytes=1, base_bytes=-1)
 
 
 # ------------------------------------------------------------------------------------ policy

@@ -12,6 +12,9 @@ from elastic_dit.events import NodeLeaves
 
 __all__ = ["MachineDesk"]
 
+_GONE = (Departure.DRAINED, Departure.LEAVING)
+"""How far a machine must be to be closed; what was granted is granted again."""
+
 
 class MachineDesk:
     """Answers the calls of `elastic_dit.cluster.machines.MachineAdaptive`.
@@ -78,12 +81,12 @@ class MachineDesk:
         stay = sum(departures.get(node) is not Departure.LEAVING for node in nodes)
         granted = []
         for names in machines:
-            is_drained = all(departures.get(node) is Departure.DRAINED for node in names)
-            if limits.max_machines is None or not is_drained:
+            if limits.max_machines is None or any(departures.get(n) not in _GONE for n in names):
                 continue
-            if not names or stay - len(names) >= limits.min_machines:
-                for node in names:
+            fresh = [node for node in names if departures.get(node) is Departure.DRAINED]
+            if not fresh or stay - len(fresh) >= limits.min_machines:
+                for node in fresh:
                     self._reactor.observe(NodeLeaves(node=node))
-                stay -= len(names)
+                stay -= len(fresh)
                 granted.append(list(names))
         return {"granted": granted}

@@ -30,6 +30,9 @@ _RETIRE_TIMEOUT_S = 120.0
 """Longest time in which Dask may copy finished results to other machines, seconds."""
 _RETRY_S = 30.0
 """Wait after a machine could not be started until the next is tried, seconds."""
+_LOST_S = 300.0
+"""A machine whose engines have all been away for so long does not come back: it is closed, and
+another may take its place. Restarts of its processes take less, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
         self._is_heard = False
         self._nodes: Mapping[str, Mapping[str, Any]] = {}
         self._arrived: set[Hashable] = set()
+        self._away_since: dict[Hashable, float] = {}
         self._spares = {name: {name: entry} for name, entry in (spares or {}).items()}
         self._retry_at = 0.0
         super().__init__(cluster, **options)
@@ -126,10 +130,7 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
             answer = await self.scheduler.elastic_dit_machines()
         self._nodes = answer["machines"]
         here = machines_of(self.cluster)
-        for machine in here.values():
-            if self._nodes_of(machine):
-                self._arrived.add(machine.name)
-        self._arrived.intersection_update(here)
+        self._note_presence(here)
         ours = {node for machine in here.values() for node in self._nodes_of(machine)}
         others = len(self._nodes.keys() - ours)
         if answer["wanted"] is None:
@@ -137,10 +138,11 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
         return int(answer["wanted"]) - others
 
     async def recommendations(self, target: int) -> dict[str, Any]:
-        """What to do: give drained machines back, ask for some, or take such a wish back."""
+        """What to do: give drained and lost machines back, ask for some, or take that back."""
         here = machines_of(self.cluster)
         drained = [machine.name for machine in here.values() if self._is_drained(machine)]
-        spare = drained[: max(0, len(here) - self.minimum)]
+        lost = [name for name, at in self._away_since.items() if self._now() - at > _LOST_S]
+        spare = lost + drained[: max(0, len(here) - self.minimum)]
         if not spare and len(here) > target:
             late = [name for name in here if name not in self._arrived]
             spare = late[target - len(here) :]
@@ -179,6 +181,14 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
         await self.cluster.scale_down(entries)
 
     # -- within
+    def _note_presence(self, here: Mapping[Hashable, Machine]) -> None:
+        """Note which machines have ever come, and which of them are away since when."""
+        present = {name for name, machine in here.items() if self._nodes_of(machine)}
+        self._arrived = (self._arrived | present) & here.keys()
+        self._away_since = {
+            name: self._away_since.get(name, self._now()) for name in self._arrived - present
+        }
+
     def _nodes_of(self, machine: Machine) -> list[str]:
         """Names that the control plane knows a machine by, usually one; none if it is not there."""
         return [
@@ -190,7 +200,8 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
     def _is_drained(self, machine: Machine) -> bool:
         nodes = self._nodes_of(machine)
         return bool(nodes) and all(
-            self._nodes[node]["departure"] == Departure.DRAINED for node in nodes
+            self._nodes[node]["departure"] in (Departure.DRAINED, Departure.LEAVING)
+            for node in nodes
         )
 
     async def _granted(self, machines: list[Machine]) -> list[Machine]:

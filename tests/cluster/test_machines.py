@@ -20,11 +20,16 @@ from elastic_dit.cluster.workers import worker_spec
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds
 from elastic_dit.state import Phase
-from tests.cluster.conditions import eventually
+from tests.cluster import conditions
 from tests.cluster.puppet import EnginesTogether, Puppet, register_puppet
 from tests.cluster.serving import QUICK, prompts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Several machines start and stop in turn: more patience on one that does much else."""
+    await conditions.eventually(condition, limit_s=80.0)
 
 
 def settings(**placement: Any) -> Config:
@@ -105,7 +110,7 @@ def test_an_entry_is_a_machine_and_so_are_those_of_one_name() -> None:
     }
 
 
-@gen_test(timeout=90)
+@gen_test(timeout=300)
 async def test_a_second_machine_comes_and_goes_under_load():
     def make():
         return FakeEngine(seconds=FakeSeconds(step=0.02))
@@ -136,7 +141,7 @@ async def test_a_second_machine_comes_and_goes_under_load():
             ]
 
 
-@gen_test(timeout=90)
+@gen_test(timeout=300)
 async def test_results_outlive_the_machine_that_made_them():
     async with machines() as here:
         await eventually(here.serves("m0"))
@@ -152,7 +157,7 @@ async def test_results_outlive_the_machine_that_made_them():
                 assert future.progress().attempt == 1
 
 
-@gen_test(timeout=90)
+@gen_test(timeout=300)
 async def test_no_more_come_and_none_goes_beyond_the_limits():
     async with machines(settings(min_machines=1, max_machines=1)) as here:
         await eventually(here.serves("m0"))
@@ -168,7 +173,7 @@ async def test_no_more_come_and_none_goes_beyond_the_limits():
         await eventually(here.serves("m0"))
 
 
-@gen_test(timeout=90)
+@gen_test(timeout=300)
 async def test_without_limits_their_number_is_nobodys_affair():
     async with machines(settings()) as here:
         here.puppet.nodes = 2
@@ -182,7 +187,7 @@ class _Broken(EnginesTogether):
         raise RuntimeError("no such partition")
 
 
-@gen_test(timeout=90)
+@gen_test(timeout=300)
 async def test_a_machine_that_cannot_be_started_is_given_up(caplog):
     broken = {"cls": _Broken, "options": {"config": LIMITED, "make": FakeEngine}}
     async with machines(worker=broken) as here:
@@ -190,7 +195,38 @@ async def test_a_machine_that_cannot_be_started_is_given_up(caplog):
         await eventually(lambda: not here.cluster.worker_spec and not here.cluster.workers)
 
 
-@gen_test(timeout=90)
+@gen_test(timeout=300)
+async def test_a_machine_that_died_is_closed_and_another_takes_its_place(monkeypatch):
+    monkeypatch.setattr("elastic_dit.cluster.machines._LOST_S", 0.2)
+    async with machines() as here:
+        await eventually(here.serves("m0"))
+        dead = here.cluster.workers[0]
+        for worker in dead._workers:
+            await worker.close()
+        await eventually(lambda: here.cluster.workers.get(0) not in (None, dead))
+        await eventually(here.serves("m0"))
+
+
+@gen_test(timeout=300)
+async def test_a_machine_that_could_not_be_closed_at_once_is_closed_later(monkeypatch):
+    async with machines() as here:
+        here.puppet.nodes = 2
+        await eventually(here.serves("m0", "m1"))
+        adaptive, failures = here.cluster._adaptive, iter([True])
+        retire = adaptive._retire
+
+        async def fail_once(leaving):
+            if next(failures, False):
+                raise OSError("the network is down")
+            await retire(leaving)
+
+        monkeypatch.setattr(adaptive, "_retire", fail_once)
+        here.puppet.nodes, here.puppet.retire = 1, ("m1",)
+        await eventually(lambda: here.names == ["0-0", "0-1"])
+        assert here.told("machine leaves") == [("machine leaves", "m1")]
+
+
+@gen_test(timeout=300)
 async def test_given_machines_are_had_again():
     """A cluster of fixed hosts, as over SSH: it cannot make new entries."""
     entry = {

@@ -68,7 +68,7 @@ async def in_thread(cluster: Cluster, work: Any, **options: Any) -> Any:
     return await asyncio.to_thread(run)
 
 
-@gen_test()
+@gen_test(timeout=100)
 @pytest.mark.parametrize("load", ["alone", "full"])
 async def test_every_stage_is_measured_at_every_degree(load: str) -> None:
     def work(profiler: Profiler) -> list[Latency]:
@@ -94,7 +94,7 @@ async def test_every_stage_is_measured_at_every_degree(load: str) -> None:
         await cluster.is_clean()
 
 
-@gen_test()
+@gen_test(timeout=100)
 async def test_requests_of_others_wait_and_are_not_lost() -> None:
     def work(profiler: Profiler) -> list[Latency]:
         return profiler.measure(profiler.examine({"num_inference_steps": 6}), 2)
@@ -107,7 +107,7 @@ async def test_requests_of_others_wait_and_are_not_lost() -> None:
         assert (row.key.dop, row.repeats) == (2, 2)
 
 
-@gen_test()
+@gen_test(timeout=100)
 async def test_without_groups_there_is_degree_one() -> None:
     def work(profiler: Profiler) -> tuple[int, ...]:
         return profiler.examine({}).dops
@@ -116,7 +116,7 @@ async def test_without_groups_there_is_degree_one() -> None:
         assert await in_thread(cluster, work) == (1,)
 
 
-@gen_test()
+@gen_test(timeout=100)
 async def test_what_cannot_be_measured_is_said() -> None:
     def bad_shape(profiler: Profiler) -> None:
         profiler.examine({"width": 33})
@@ -138,7 +138,7 @@ async def test_what_cannot_be_measured_is_said() -> None:
         await cluster.is_clean()
 
 
-@gen_test()
+@gen_test(timeout=100)
 async def test_a_running_cluster_expects_what_was_profiled_and_refines_it(tmp_path: Path) -> None:
     store = RibStore(str(tmp_path / "rib.sqlite"))
     request = FAKE_CARD.complete({"prompt": "a circle", "seed": 0, "request_id": "r"})

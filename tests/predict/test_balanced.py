@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.errors import ConfigError
@@ -27,6 +27,7 @@ def every_split(gpus: int) -> list[dict[Stage, int]]:
     ]
 
 
+@settings(deadline=None)
 @given(st.tuples(SECONDS, SECONDS, SECONDS), st.integers(3, 12))
 def test_no_split_has_a_faster_bottleneck_nor_faster_runners_up(seconds, gpus):
     workload = workload_of(*seconds)
@@ -39,6 +40,7 @@ def test_no_split_has_a_faster_bottleneck_nor_faster_runners_up(seconds, gpus):
     assert rates(ours) == pytest.approx(max(rates(split) for split in every_split(gpus)))
 
 
+@settings(deadline=None)
 @given(
     st.tuples(SECONDS, SECONDS, SECONDS),
     st.dictionaries(st.sampled_from("abc"), st.integers(0, 6), min_size=1),

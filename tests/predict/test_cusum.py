@@ -3,7 +3,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.predict.cusum import Cusum, CusumRule, Reference, TwoSided
@@ -11,6 +11,7 @@ from elastic_dit.predict.cusum import Cusum, CusumRule, Reference, TwoSided
 FLOATS = st.floats(-100, 100)
 
 
+@settings(deadline=None)
 @given(st.lists(FLOATS, max_size=50))
 def test_the_sum_is_the_largest_rise_that_ends_now(increments):
     cusum = Cusum(1e9)
@@ -20,6 +21,7 @@ def test_the_sum_is_the_largest_rise_that_ends_now(increments):
     assert cusum._sum == pytest.approx(max(rises), abs=1e-6)
 
 
+@settings(deadline=None)
 @given(st.lists(FLOATS, max_size=60), st.floats(0, 3), st.floats(1, 10), st.floats(3.5, 6))
 def test_a_change_takes_as_many_observations_as_is_said(deviations, slack, threshold, clip):
     two_sided = TwoSided(CusumRule(slack=slack, threshold=threshold, clip=clip))
@@ -29,6 +31,7 @@ def test_a_change_takes_as_many_observations_as_is_said(deviations, slack, thres
         assert age == 0 or least - 1e-9 <= age <= count
 
 
+@settings(deadline=None)
 @given(st.lists(FLOATS, min_size=1, max_size=60), st.integers(0, 5))
 def test_a_reference_is_mean_and_deviation_of_all_but_the_latest(values, lag):
     reference = Reference(lag, window=1000)

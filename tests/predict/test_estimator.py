@@ -116,6 +116,7 @@ def test_the_packaged_predictor_agrees_with_the_paper():
     assert list(PACKAGED.predict(four_steps, {"A10": 8}).values()) == [1, 6, 1]
 
 
+@settings(deadline=None)
 @given(st.tuples(SECONDS, SECONDS, SECONDS), st.floats(0.001, 1000), st.integers(3, 12))
 def test_features_do_not_depend_on_the_unit_of_time(seconds, factor, gpus):
     workload = workload_of(*seconds, rate_hz=0.5 / max(seconds))
@@ -126,6 +127,7 @@ def test_features_do_not_depend_on_the_unit_of_time(seconds, factor, gpus):
     assert split_features(scaled, split) == pytest.approx(row)
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 5.0), st.floats(0.1, 10.0), st.floats(0, 3), st.integers(1, 20))
 def test_waiting_grows_with_load_and_variation_and_falls_with_servers(rate, seconds, cv, servers):
     wait = queueing_s(rate, seconds, cv, servers)

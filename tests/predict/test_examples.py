@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.errors import ConfigError
@@ -63,6 +63,7 @@ def test_an_outcome_is_above_nothing(outcome):
         Outcome(*outcome)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.integers(1, 9),

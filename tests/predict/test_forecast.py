@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.errors import ConfigError
@@ -19,6 +19,7 @@ from elastic_dit.predict.forecast import (
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=40)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(FORECASTS)), COUNTS, st.integers(1, 5))
 def test_no_forecast_is_negative_nor_runs_away(name, counts, ahead):
     forecast = FORECASTS[name]()
@@ -28,6 +29,7 @@ def test_no_forecast_is_negative_nor_runs_away(name, counts, ahead):
     assert 0 <= forecast.expect(ahead) <= 10 * max(counts)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(FORECASTS)), st.integers(0, 50))
 def test_a_steady_stream_is_forecast_exactly(name, count):
     assert backtest(FORECASTS[name](), [count] * 30, ahead=2) == pytest.approx(0.0)
@@ -46,6 +48,7 @@ def test_smoothing_beats_the_last_count_on_noise():
     assert backtest(Smoothed(0.05), noise, ahead=1) < backtest(LastCount(), noise, ahead=1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), max_size=50), st.floats(0.5, 20))
 def test_bins_hold_every_arrival_before_their_end(times, bin_s):
     counts = binned(times, bin_s, until_s=60.0)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.predict.balanced import bottleneck_hz
@@ -10,6 +10,7 @@ from elastic_dit.request import Stage
 from tests.predict.test_balanced import SECONDS, every_split, workload_of
 
 
+@settings(deadline=None)
 @given(st.tuples(SECONDS, SECONDS, SECONDS), st.integers(3, 9))
 def test_enough_moves_reach_every_split_once(seconds, gpus):
     workload = workload_of(*seconds)
@@ -17,6 +18,7 @@ def test_enough_moves_reach_every_split_once(seconds, gpus):
     assert len(found) == len(set(found)) == len(every_split(gpus))
 
 
+@settings(deadline=None)
 @given(st.tuples(SECONDS, SECONDS, SECONDS), st.integers(1, 5), st.integers(2, 5))
 def test_moves_keep_all_gpus_and_one_for_each_stage(seconds, slow, fast):
     workload = workload_of(*seconds, speeds={"slow": 0.5})
@@ -27,6 +29,7 @@ def test_moves_keep_all_gpus_and_one_for_each_stage(seconds, slow, fast):
         assert min(split.counts.values()) >= 1
 
 
+@settings(deadline=None)
 @given(st.tuples(SECONDS, SECONDS, SECONDS), st.integers(3, 12))
 def test_rates_are_those_of_the_counts(seconds, gpus):
     workload = workload_of(*seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_dit.errors import ConfigError
@@ -22,6 +22,7 @@ def test_means_and_variation_are_those_of_the_mix():
     assert workload.variation(Stage.ENCODER) == 0.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=1, max_size=6))
 def test_the_mean_lies_within_the_mix(parts):
     mix = [MixPart(share=share, seconds={Stage.DIT: cost}) for share, cost in parts]

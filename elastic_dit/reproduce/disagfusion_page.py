@@ -38,7 +38,8 @@ What the paper leaves open, and how it is filled here:
 _TRACE_NOTES = """
 * `s161` and `s152` are fixed, one stage per GPU. `hybrid` chooses among these two, as the paper's
   does; `hybrid_any` among all splits of eight GPUs, and finds 2:4:2, which the paper does not
-  consider. `packed` may let stages share GPUs.
+  consider. `packed` may let stages share GPUs, and dispatches by `pressure`; all others serve first
+  what came first.
 * `reactive` has the thresholds alone, and takes GPUs from stages that can do without.
 * `monolithic` is every GPU for itself, loading and unloading each stage for every request.
 * *Switched* is the time from the shift to the end of the last load.

@@ -144,6 +144,9 @@ class ControlConfig(_Section):
     retry_backoff_s: Annotated[float, Field(ge=0.0)] = 0.5
     """Wait before the second retry after a failed stage; doubles with each further one. The first
     retry, and one after a lost engine, is at once."""
+    checkpoint_every: Annotated[int, Field(ge=0)] = 10
+    """Denoising steps after which another engine pulls a snapshot, from which a request goes on
+    whose engines all die; 0 for none."""
     load_grace_s: Seconds = 10.0
     """Requests fail once no GPU could load a stage they need for this long."""
     max_waiting: Count = 10_000

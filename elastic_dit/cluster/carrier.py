@@ -24,6 +24,7 @@ from elastic_dit.events import (
     Prefetch,
     Release,
     ReleaseNode,
+    Replicate,
     Resize,
     RestartEngine,
     StartStage,
@@ -152,7 +153,7 @@ def recipients(command: Command) -> tuple[GpuId, ...]:
             return tuple(sorted({*command.gpus, *command.present}))
         case StartStage() | Preempt() | Abort():
             return command.gpus
-        case Prefetch() | LoadStage() | DropStage():
+        case Prefetch() | Replicate() | LoadStage() | DropStage():
             return (command.gpu,)
         case Release():
             return (command.artifact.gpu,)
@@ -164,6 +165,8 @@ def mentioned(command: Command) -> tuple[GpuId, ...]:
     match command:
         case StartStage() | Prefetch():
             return (*recipients(command), *(ref.gpu for ref in command.inputs))
+        case Replicate():
+            return (command.gpu, command.artifact.gpu)
     return recipients(command)
 
 

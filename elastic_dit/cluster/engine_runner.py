@@ -12,6 +12,7 @@ from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.engine_host import EngineHost
 from elastic_dit.cluster.group_desk import GroupDesk, Place
 from elastic_dit.cluster.outbox import Outbox
+from elastic_dit.cluster.snapshot_desk import SnapshotDesk
 from elastic_dit.cluster.stage_desk import StageDesk
 from elastic_dit.cluster.stage_loader import StageLoader
 from elastic_dit.cluster.transfer import Inbox
@@ -26,6 +27,7 @@ from elastic_dit.events import (
     Preempt,
     Prefetch,
     Release,
+    Replicate,
     Resize,
     StartStage,
 )
@@ -52,6 +54,7 @@ class EngineRunner:
     host : EngineHost
     outbox : Outbox
     inbox : Inbox
+    snapshots : SnapshotDesk
     loader : StageLoader
     desk : StageDesk
     groups : GroupDesk
@@ -66,8 +69,10 @@ class EngineRunner:
         self.outbox = Outbox()
         self.inbox = Inbox(channel, self.outbox, config.transfer, self.host.aside)
         self.loader = StageLoader(self.host, channel)
-        self.desk = StageDesk(self.host, channel, self.inbox, self.outbox)
-        self.groups = GroupDesk(self.host, channel, self.inbox, self.outbox)
+        place = (self.host, channel, self.inbox, self.outbox)
+        self.snapshots = SnapshotDesk(*place)
+        self.desk = StageDesk(*place, self.snapshots)
+        self.groups = GroupDesk(*place, self.snapshots)
         self._apply(config)
 
     def __repr__(self) -> str:
@@ -91,6 +96,7 @@ class EngineRunner:
         """Stop what runs, forget everything, free the device; bounded."""
         self.desk.close()
         self.groups.close()
+        await self.snapshots.close()
         await self.inbox.close()
         await self.host.close()
         self.outbox.clear()
@@ -111,6 +117,7 @@ class EngineRunner:
     def _apply(self, config: Config) -> None:
         self.inbox.config = config.transfer
         self.inbox.capacity = config.control.prefetch_depth + 1
+        self.snapshots.every = config.control.checkpoint_every
         interval_s = config.control.progress_interval_s
         self.desk.report_interval_s = self.groups.report_interval_s = interval_s
         self.groups.max_dop = config.control.slots_per_node
@@ -148,7 +155,10 @@ class EngineRunner:
                 self.desk.preempt(command)
             case Prefetch():
                 self._prefetch(command, addresses)
+            case Replicate():
+                self.snapshots.copy(command, addresses)
             case Release():
+                self.snapshots.release(command.artifact)
                 self.outbox.release(command.artifact)
                 self.desk.changed.set()
             case LoadStage() | DropStage():
@@ -173,12 +183,17 @@ class EngineRunner:
         self.groups.changed = self.desk.changed
         try:
             async with asyncio.timeout(timeout_s):
-                while len(self.desk) or len(self.groups) or len(self.outbox):
+                while len(self.desk) or len(self.groups) or self._is_needed:
                     self.desk.changed.clear()
                     await self.desk.changed.wait()
         except TimeoutError:
             return False
         return True
+
+    @property
+    def _is_needed(self) -> bool:
+        """Whether it keeps what others wait for; copies are for the case that originals die."""
+        return len(self.outbox) > self.snapshots.spare
 
     def inspect(self) -> dict[str, Any]:
         """What the engine is and holds, what is queued, kept and was transferred, as plain data."""

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from elastic_dit.cluster.checkpoint_pace import CheckpointPace
 from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.engine.group_context import Change, Regroup
-from elastic_dit.engine.protocol import Boundary
+from elastic_dit.engine.protocol import Boundary, Checkpoint
 from elastic_dit.errors import ClusterError
 from elastic_dit.events import Event, GpusFreed, MembersLost, Resize, ResizeRefused, StepDone
 from elastic_dit.request import GenerationRequest
@@ -57,6 +58,8 @@ class GroupBox:
         That of the group at work.
     members : tuple of int
         Empty until this one is a member.
+    checkpoints : CheckpointPace or None
+        When it hands snapshots over.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class GroupBox:
         self.members: tuple[GpuId, ...] = ()
         self._say = say
         self._pace = pace
+        self.checkpoints: CheckpointPace | None = None
         self._lock = threading.RLock()
         self._action = Boundary.CONTINUE
         self._order: _Order | None = None
@@ -126,7 +130,7 @@ class GroupBox:
         return order.epoch if order is not None and self.gpu in order.gpus else None
 
     # ------------------------------------------------------------------ the engine's side
-    def boundary(self, step: int, total_steps: int) -> Boundary | Regroup:
+    def boundary(self, step: int, total_steps: int) -> Boundary | Regroup | Checkpoint:
         """See `GroupContext.boundary`."""
         with self._lock:
             self._step = step
@@ -135,9 +139,18 @@ class GroupBox:
                     self._say(StepDone(**self.fence, step=step))
                 if step == total_steps and len(self.members) > 1:
                     self._say(GpusFreed(**self.fence, gpus=self.members[1:]))
-            if self._action is not Boundary.CONTINUE:
+            if self._action is not Boundary.CONTINUE and not self._kept_now(step):
                 return self._action
-            return self._next_order() or Boundary.CONTINUE
+            return self._next_order() or self._checkpoint(step, total_steps) or Boundary.CONTINUE
+
+    def _kept_now(self, step: int) -> bool:
+        """Whether to wait a step with a preemption: its snapshot would be one that is kept."""
+        checkpoints = self.checkpoints
+        kept = checkpoints is not None and checkpoints.ordered_at(step)
+        return kept and self._action is Boundary.PREEMPT
+
+    def _checkpoint(self, step: int, total_steps: int) -> Checkpoint | None:
+        return self.checkpoints.order(step, total_steps) if self.checkpoints else None
 
     def _next_order(self) -> Regroup | None:
         order = self._order

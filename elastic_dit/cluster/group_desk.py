@@ -16,6 +16,7 @@ from elastic_dit.cluster.engine_host import EngineHost
 from elastic_dit.cluster.group_box import GroupBox, RunKey
 from elastic_dit.cluster.group_run import Left, MemberOutcome, run_member
 from elastic_dit.cluster.outbox import Made, Outbox
+from elastic_dit.cluster.snapshot_desk import SnapshotDesk
 from elastic_dit.cluster.stage_run import Failed, Finished, failed
 from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.cluster.transfer import Inbox
@@ -88,6 +89,7 @@ class GroupDesk:
     channel : Channel
     inbox : Inbox
     outbox : Outbox
+    snapshots : SnapshotDesk
 
     Attributes
     ----------
@@ -101,11 +103,19 @@ class GroupDesk:
         Why no further membership begins, None while they do.
     """
 
-    def __init__(self, host: EngineHost, channel: Channel, inbox: Inbox, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        host: EngineHost,
+        channel: Channel,
+        inbox: Inbox,
+        outbox: Outbox,
+        snapshots: SnapshotDesk,
+    ) -> None:
         self._host = host
         self._channel = channel
         self._inbox = inbox
         self._outbox = outbox
+        self._snapshots = snapshots
         self._parts: dict[RunKey, _Part] = {}
         self._over: OrderedDict[RunKey, None] = OrderedDict()
         self._silent: OrderedDict[tuple[str, int], None] = OrderedDict()
@@ -194,7 +204,9 @@ class GroupDesk:
         def say(event: Event) -> None:
             loop.call_soon_threadsafe(self._channel.send, event)
 
-        return GroupBox(self._host.gpu, request, key, epoch, say, StepPace(self.report_interval_s))
+        box = GroupBox(self._host.gpu, request, key, epoch, say, StepPace(self.report_interval_s))
+        box.checkpoints = self._snapshots.pace(lambda: box.fence)
+        return box
 
     def _seat(self, key: RunKey, place: Place, ticket: str) -> GroupSeat:
         gpu = self._host.gpu

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from elastic_dit.cluster.checkpoint_pace import CheckpointPace
 from elastic_dit.cluster.step_pace import StepPace
-from elastic_dit.engine.protocol import Boundary
+from elastic_dit.engine.protocol import Boundary, Checkpoint
 from elastic_dit.events import StartStage
 
 __all__ = ["Mailbox"]
@@ -24,6 +25,8 @@ class Mailbox:
         Called with the number of steps done, in the engine's thread.
     pace : StepPace
         At which boundaries.
+    checkpoints : CheckpointPace, optional
+        None by default.
 
     Notes
     -----
@@ -44,10 +47,17 @@ class Mailbox:
     <Boundary.PREEMPT: 'preempt'>
     """
 
-    def __init__(self, start: StartStage, report: Callable[[int], None], pace: StepPace) -> None:
+    def __init__(
+        self,
+        start: StartStage,
+        report: Callable[[int], None],
+        pace: StepPace,
+        checkpoints: CheckpointPace | None = None,
+    ) -> None:
         self.start = start
         self._report = report
         self._pace = pace
+        self._checkpoints = checkpoints
         self._action = Boundary.CONTINUE
 
     def __repr__(self) -> str:
@@ -62,11 +72,13 @@ class Mailbox:
         if _RANK[action] > _RANK[self._action]:
             self._action = action
 
-    def boundary(self, step: int, total_steps: int) -> Boundary:
+    def boundary(self, step: int, total_steps: int) -> Boundary | Checkpoint:
         """See `StageContext.boundary`."""
         if self._pace.tells(step, total_steps):
             self._report(step)
-        return self._action
+        if self._action is not Boundary.CONTINUE or self._checkpoints is None:
+            return self._action
+        return self._checkpoints.order(step, total_steps) or Boundary.CONTINUE
 
     def aborted(self) -> bool:
         """See `StageContext.aborted`."""

@@ -13,6 +13,7 @@ from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.engine_host import EngineHost
 from elastic_dit.cluster.mailbox import Mailbox
 from elastic_dit.cluster.outbox import Made, Outbox
+from elastic_dit.cluster.snapshot_desk import SnapshotDesk
 from elastic_dit.cluster.stage_run import Failed, Finished, Outcome, failed, run_stage
 from elastic_dit.cluster.step_pace import StepPace
 from elastic_dit.cluster.transfer import Inbox
@@ -60,6 +61,7 @@ class StageDesk:
     channel : Channel
     inbox : Inbox
     outbox : Outbox
+    snapshots : SnapshotDesk
 
     Attributes
     ----------
@@ -76,11 +78,19 @@ class StageDesk:
     on its way already, or was given by an earlier life of this process.
     """
 
-    def __init__(self, host: EngineHost, channel: Channel, inbox: Inbox, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        host: EngineHost,
+        channel: Channel,
+        inbox: Inbox,
+        outbox: Outbox,
+        snapshots: SnapshotDesk,
+    ) -> None:
         self._host = host
         self._channel = channel
         self._inbox = inbox
         self._outbox = outbox
+        self._snapshots = snapshots
         self._started: dict[_Key, _Started] = {}
         self.changed = asyncio.Event()
         self.closed_for: str | None = None
@@ -158,7 +168,9 @@ class StageDesk:
         def report(step: int) -> None:
             loop.call_soon_threadsafe(self._channel.send, StepDone(**fence, step=step))
 
-        return Mailbox(start, report, StepPace(self.report_interval_s))
+        since = max((ref.step for ref in start.inputs), default=0)
+        checkpoints = self._snapshots.pace(lambda: fence, since)
+        return Mailbox(start, report, StepPace(self.report_interval_s), checkpoints)
 
     async def _run(self, started: _Started) -> None:
         start = started.box.start

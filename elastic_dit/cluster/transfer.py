@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.encoded import Encoded
-from elastic_dit.cluster.outbox import Outbox
+from elastic_dit.cluster.outbox import Artifact, Outbox
 from elastic_dit.config import TransferConfig
 from elastic_dit.engine.protocol import Payload
 from elastic_dit.errors import ArtifactGone, DigestMismatch, TransferError
@@ -84,7 +84,7 @@ class Inbox:
         self._channel = channel
         self._outbox = outbox
         self._executor = executor
-        self._pulls: OrderedDict[ArtifactRef, asyncio.Task[Payload]] = OrderedDict()
+        self._pulls: OrderedDict[ArtifactRef, asyncio.Task[Artifact]] = OrderedDict()
         self._claims: dict[ArtifactRef, int] = {}
         self.config = config
         self.capacity = capacity
@@ -119,6 +119,10 @@ class Inbox:
         TransferError
             The holder could not be reached.
         """
+        return (await self.pull(ref, address)).payload
+
+    async def pull(self, ref: ArtifactRef, address: str | None) -> Artifact:
+        """As `get`, with its encoded form."""
         self._claims[ref] = self._claims.get(ref, 0) + 1
         pull = self._pull(ref, address)
         try:
@@ -143,7 +147,7 @@ class Inbox:
             self._discard(ref)
         await asyncio.gather(*pulls, return_exceptions=True)
 
-    def _pull(self, ref: ArtifactRef, address: str | None) -> asyncio.Task[Payload]:
+    def _pull(self, ref: ArtifactRef, address: str | None) -> asyncio.Task[Artifact]:
         pull = self._pulls.get(ref)
         if pull is None or (pull.done() and (pull.cancelled() or pull.exception())):
             pull = asyncio.ensure_future(self._pull_or_retry(ref, address))
@@ -161,7 +165,7 @@ class Inbox:
         for ref in unclaimed[: max(0, len(unclaimed) - self.capacity)]:
             self._discard(ref)
 
-    async def _pull_or_retry(self, ref: ArtifactRef, address: str | None) -> Payload:
+    async def _pull_or_retry(self, ref: ArtifactRef, address: str | None) -> Artifact:
         began = time.perf_counter()
         if address is None:
             raise ArtifactGone(f"request {ref.request_id}: engine {ref.gpu} has left the cluster")
@@ -169,7 +173,7 @@ class Inbox:
         while True:
             tries += 1
             try:
-                payload = await self._pull_once(ref, address)
+                artifact = await self._pull_once(ref, address)
                 break
             except ArtifactGone:
                 raise
@@ -178,9 +182,9 @@ class Inbox:
                     raise
                 await asyncio.sleep(self.config.backoff_s * 2 ** (tries - 1))
         self._record(ref, time.perf_counter() - began, tries)
-        return payload
+        return artifact
 
-    async def _pull_once(self, ref: ArtifactRef, address: str) -> Payload:
+    async def _pull_once(self, ref: ArtifactRef, address: str) -> Artifact:
         where = f"request {ref.request_id}: output of its {ref.stage} stage from {address}"
         try:
             async with asyncio.timeout(self.config.timeout_s):
@@ -237,14 +241,14 @@ class Inbox:
         return await self.get(ref, addresses.get(ref.gpu))
 
 
-def _verified(ref: ArtifactRef, encoded: Encoded, where: str) -> Payload:
+def _verified(ref: ArtifactRef, encoded: Encoded, where: str) -> Artifact:
     digest = encoded.digest()
     if digest != ref.digest:
         raise DigestMismatch(f"{where}: digest {digest}, expected {ref.digest}")
-    return encoded.payload()
+    return Artifact(ref=ref, payload=encoded.payload(), encoded=encoded)
 
 
-def _mark_retrieved(pull: asyncio.Task[Payload]) -> None:
+def _mark_retrieved(pull: asyncio.Task[Artifact]) -> None:
     """A failed prefetch that nobody claims is no error; asyncio would log it as one."""
     if not pull.cancelled():
         pull.exception()

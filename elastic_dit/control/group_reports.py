@@ -56,6 +56,8 @@ class GroupReports:
             events.StageFailed: self._stage_failed,
             events.StageAborted: self._stage_aborted,
             events.StagePreempted: self._stage_preempted,
+            events.SnapshotKept: self._snapshot_kept,
+            events.ArtifactCopied: self._artifact_copied,
             events.InputsLost: self._inputs_lost,
         }
 
@@ -118,6 +120,18 @@ class GroupReports:
             return self._wound_down(group, record, now)
         self._life.preempted(record, group, event.snapshot, now)
         return True
+
+    def _snapshot_kept(self, event: events.SnapshotKept, now: float) -> bool:
+        group, record = self._live_group(event, now)
+        if group is None or record is None or group.stage is not Stage.DIT:
+            self._life.discard(event.snapshot)
+            return False
+        self._life.checkpoints.made(record, group, event.snapshot, now)
+        return False
+
+    def _artifact_copied(self, event: events.ArtifactCopied, now: float) -> bool:  # noqa: ARG002
+        self._life.checkpoints.copied(event)
+        return False
 
     def _stage_failed(self, event: events.StageFailed, now: float) -> bool:
         group, record = self._live_group(event, now)

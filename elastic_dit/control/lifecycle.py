@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from elastic_dit.config import ControlConfig
 from elastic_dit.control.admission import Admission
+from elastic_dit.control.checkpoints import Checkpoints
 from elastic_dit.control.gpus import GpuPool
 from elastic_dit.control.groups import Group, GroupState, GroupTable, largest_block
 from elastic_dit.control.orders import Orders
@@ -37,6 +38,11 @@ class Lifecycle:
         The controller's parts.
     emit : callable
         Takes the commands.
+
+    Attributes
+    ----------
+    checkpoints : Checkpoints
+        Of what it runs.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Lifecycle:
         self._admission = admission
         self._orders = orders
         self._emit = emit
+        self.checkpoints = Checkpoints(config.checkpoint_every, table, pool, orders, emit)
 
     def __repr__(self) -> str:
         return f"<Lifecycle of {self._table!r}>"

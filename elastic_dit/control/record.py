@@ -41,7 +41,11 @@ class RequestRecord:
     artifacts : dict of Stage to ArtifactRef
         Stage outputs that are still needed, by the stage that made them.
     snapshot : ArtifactRef or None
-        State of a preempted DiT stage.
+        Newest state of its DiT stage from which that can go on.
+    backup : ArtifactRef or None
+        Another one, on another GPU: a copy, or what was newest before.
+    copying : ArtifactRef or None
+        A copy that a GPU has been told to pull and not told of yet.
     records : list of StageRecord
         Its timeline so far.
     failures : list of Failure
@@ -82,6 +86,8 @@ class RequestRecord:
     waiting_since: float = 0.0
     artifacts: dict[Stage, ArtifactRef] = field(default_factory=dict)
     snapshot: ArtifactRef | None = None
+    backup: ArtifactRef | None = None
+    copying: ArtifactRef | None = None
     records: list[StageRecord] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     blamed: int = 0
@@ -144,8 +150,9 @@ class RequestRecord:
     def held(self) -> Iterator[ArtifactRef]:
         """Tensors that lie somewhere for this request."""
         yield from self.artifacts.values()
-        if self.snapshot is not None:
-            yield self.snapshot
+        for snapshot in (self.snapshot, self.backup, self.copying):
+            if snapshot is not None:
+                yield snapshot
 
     def first_sight(self, artifact: ArtifactRef) -> bool:
         """Whether an artifact is heard of for the first time; remembers it."""

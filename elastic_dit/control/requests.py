@@ -202,18 +202,49 @@ class RequestTable:
         self._holders.setdefault(artifact.gpu, {})[record.request_id] = None
 
     def keep_snapshot(self, record: RequestRecord, snapshot: ArtifactRef) -> list[ArtifactRef]:
-        """Note the state of a preempted stage; the snapshot it replaces is returned."""
+        """Note a newer state of a DiT stage; the snapshot it replaces is returned.
+
+        One on another GPU is kept as well while that is the only other one.
+        """
         old, record.snapshot = record.snapshot, snapshot
         self._holders.setdefault(snapshot.gpu, {})[record.request_id] = None
-        return self._let_go(record, [old] if old and old != snapshot else [])
+        if old is None or old == snapshot:
+            return []
+        if record.backup is None and old.gpu != snapshot.gpu:
+            record.backup = old
+            return []
+        return self._let_go(record, [old])
+
+    def expect_copy(self, record: RequestRecord, copy: ArtifactRef) -> None:
+        """Note that a GPU pulls a copy of the newest snapshot."""
+        record.copying = copy
+        self._holders.setdefault(copy.gpu, {})[record.request_id] = None
+
+    def drop_copy(self, record: RequestRecord) -> list[ArtifactRef]:
+        """Expect a copy no more; it is returned."""
+        copy, record.copying = record.copying, None
+        return self._let_go(record, [copy] if copy else [])
+
+    def keep_copy(self, record: RequestRecord) -> list[ArtifactRef]:
+        """The copy is there; the one that it replaces is returned."""
+        copy, record.copying = record.copying, None
+        assert copy is not None, record
+        if record.snapshot is None:
+            record.snapshot = copy
+            return []
+        old, record.backup = record.backup, copy
+        return self._let_go(record, [old] if old else [])
+
+    def count_on(self, gpu: GpuId) -> int:
+        """Requests with tensors on a GPU: how many there are."""
+        return len(self._holders.get(gpu, ()))
 
     def release_before(self, record: RequestRecord, stage: Stage) -> list[ArtifactRef]:
         """Forget what `stage` and those before it started from; it is returned."""
         done = [s for s in record.artifacts if _ORDER[s] < _ORDER[stage]]
         gone = [record.artifacts.pop(s) for s in done]
-        if record.snapshot is not None:
-            gone.append(record.snapshot)
-            record.snapshot = None
+        gone += [s for s in (record.snapshot, record.backup, record.copying) if s is not None]
+        record.snapshot = record.backup = record.copying = None
         return self._let_go(record, gone)
 
     def drop_inputs(
@@ -223,7 +254,9 @@ class RequestTable:
         gone = [artifact for artifact in inputs if artifact in tuple(record.held())]
         for artifact in gone:
             if artifact == record.snapshot:
-                record.snapshot = None
+                record.snapshot, record.backup = record.backup, None
+            elif artifact == record.backup:
+                record.backup = None
             else:
                 del record.artifacts[artifact.stage]
         return self._let_go(record, gone)
@@ -236,14 +269,19 @@ class RequestTable:
         """What a request had on a GPU is gone."""
         for stage in [stage for stage, ref in record.artifacts.items() if ref.gpu == gpu]:
             del record.artifacts[stage]
+        if record.copying is not None and record.copying.gpu == gpu:
+            record.copying = None
+        if record.backup is not None and record.backup.gpu == gpu:
+            record.backup = None
         if record.snapshot is not None and record.snapshot.gpu == gpu:
-            record.snapshot = None
+            record.snapshot, record.backup = record.backup, None
         self._unhold(record, gpu)
 
     def prepare(self, record: RequestRecord, gpu: GpuId) -> None:
         """Note that a GPU pulls a waiting request's inputs ahead."""
         record.prepared = gpu
-        record.copies = tuple(replace(ref, gpu=gpu) for ref in record.inputs if ref.gpu != gpu)
+        pulled = (replace(ref, gpu=gpu) for ref in record.inputs if ref.gpu != gpu)
+        record.copies = tuple(copy for copy in pulled if copy not in tuple(record.held()))
         self._queues[record.key].mark_prepared(record, True)
 
     def unprepare(self, record: RequestRecord) -> tuple[ArtifactRef, ...]:

@@ -19,6 +19,7 @@ from elastic_dit.engine.group_context import End, GroupContext, GroupSeat, Outco
 from elastic_dit.engine.protocol import (
     SNAPSHOT,
     Boundary,
+    Checkpoint,
     EngineInfo,
     Payload,
     StageContext,
@@ -340,6 +341,8 @@ class FakeEngine:
                 raise StageStopped(action, step=state["step"])
             if action is Boundary.PREEMPT and state["step"] < total:
                 raise StageStopped(action, {SNAPSHOT: state}, state["step"])
+            if isinstance(action, Checkpoint):
+                action.take({SNAPSHOT: state}, state["step"])
         return {"latents": state["latents"]}
 
     def _compute(

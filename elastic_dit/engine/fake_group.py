@@ -19,7 +19,7 @@ from elastic_dit.engine.group_context import (
     Outcome,
     Regroup,
 )
-from elastic_dit.engine.protocol import Boundary, StageStopped
+from elastic_dit.engine.protocol import SNAPSHOT, Boundary, Checkpoint, StageStopped
 from elastic_dit.state import GpuId
 
 __all__ = ["FakeGroups", "FakeMember"]
@@ -138,6 +138,8 @@ class FakeMember:
         order = self._context.boundary(step, self._total)
         if isinstance(order, Regroup):
             self._order = order
+        elif isinstance(order, Checkpoint):
+            order.take({SNAPSHOT: run.state}, step)
         elif order is Boundary.ABORT:
             return self._end(run, Outcome(end=End.ABORTED, step=step))
         if step == self._total:
@@ -202,7 +204,8 @@ class FakeMember:
             run.end = replace(outcome, payload=None)
             if outcome.end is End.FINISHED:
                 run.end = Outcome(end=End.RELEASED, step=outcome.step, reason="all steps are done")
-            self._groups._runs.pop(self._seat.run, None)
+            # The run stays known: who comes to join only now must hear that it is over.
+            run.state = {"step": outcome.step}
             self._changed.notify_all()
         return outcome
 

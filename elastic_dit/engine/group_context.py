@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from elastic_dit.engine.protocol import Boundary
+from elastic_dit.engine.protocol import Boundary, Checkpoint
 from elastic_dit.engine.session import Snapshot
 from elastic_dit.state import GpuId
 
@@ -163,7 +163,7 @@ class GroupSeat:
 class GroupContext(Protocol):
     """One member's shell. Methods are quick and thread-safe."""
 
-    def boundary(self, step: int, total_steps: int) -> Boundary | Regroup:
+    def boundary(self, step: int, total_steps: int) -> Boundary | Regroup | Checkpoint:
         """Master only: report `step` steps done and learn what to do next.
 
         Also asked before the first step, and again after each regroup. Each order is given

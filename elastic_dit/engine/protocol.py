@@ -8,7 +8,7 @@ its twin for tests and needs neither torch nor a model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SNAPSHOT",
     "Boundary",
+    "Checkpoint",
     "Engine",
     "EngineInfo",
     "ModelSource",
@@ -45,6 +46,20 @@ class Boundary(Enum):
     CONTINUE = "continue"
     PREEMPT = "preempt"
     ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Order to hand a snapshot over at a step boundary and to go on.
+
+    Attributes
+    ----------
+    take : callable
+        ``(payload, step)``: takes the snapshot, as a payload in host memory that later steps do
+        not change, and the steps done. Quick; called in the engine's thread.
+    """
+
+    take: Callable[[Payload, int], None]
 
 
 class StageStopped(Exception):
@@ -70,7 +85,7 @@ class StageStopped(Exception):
 class StageContext(Protocol):
     """How a running stage talks to its shell. Methods are quick and thread-safe."""
 
-    def boundary(self, step: int, total_steps: int) -> Boundary:
+    def boundary(self, step: int, total_steps: int) -> Boundary | Checkpoint:
         """Report `step` steps done and learn what to do next."""
         ...
 

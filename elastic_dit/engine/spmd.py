@@ -30,10 +30,10 @@ from elastic_dit.engine.group_context import (
 )
 from elastic_dit.engine.groups import Group, GroupTable
 from elastic_dit.engine.ledger import Generation, Ledger, shrunk
-from elastic_dit.engine.protocol import Boundary
+from elastic_dit.engine.protocol import Boundary, Checkpoint
 from elastic_dit.engine.sequence_parallel import SequenceParallel
 from elastic_dit.engine.session import Session, Snapshot
-from elastic_dit.engine.state_transfer import broadcast_state, frozen
+from elastic_dit.engine.state_transfer import broadcast_state, frozen, hand_over
 from elastic_dit.errors import GroupBroken
 from elastic_dit.state import GpuId
 
@@ -203,6 +203,8 @@ class GroupMember:
         number = self._generation.number
         if isinstance(order, Regroup):
             self._take(order)
+        elif isinstance(order, Checkpoint):
+            hand_over(self._session, order)
         elif order is not Boundary.CONTINUE:
             self._stop = order  # it is given once, and must outlast a failed broadcast
         if self._stop is Boundary.ABORT:

@@ -10,8 +10,11 @@ import torch
 
 from elastic_dit.engine.groups import Group
 from elastic_dit.engine.payload import pack, unpack
+from elastic_dit.engine.placement import to_host
+from elastic_dit.engine.protocol import SNAPSHOT, Checkpoint
+from elastic_dit.engine.session import Session
 
-__all__ = ["broadcast_state", "frozen"]
+__all__ = ["broadcast_state", "frozen", "hand_over"]
 
 ALIGNMENT_BYTES = 64
 """Where each tensor begins in the buffer, so that it can be used where it arrived."""
@@ -90,6 +93,11 @@ def frozen(state: Any) -> Any:
     if isinstance(state, (list, tuple)):
         return type(state)([frozen(value) for value in state])
     return state.clone_state() if isinstance(state, torch.Generator) else state
+
+
+def hand_over(session: Session, order: Checkpoint) -> None:
+    """Give the state of a session that goes on to whoever keeps it."""
+    order.take(to_host({SNAPSHOT: frozen(session.snapshot())}), session.step_index)
 
 
 def _offsets(sizes: list[int]) -> list[int]:

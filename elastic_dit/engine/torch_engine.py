@@ -29,6 +29,7 @@ from elastic_dit.engine.placement import to_device, to_host
 from elastic_dit.engine.protocol import (
     SNAPSHOT,
     Boundary,
+    Checkpoint,
     EngineInfo,
     ModelSource,
     Payload,
@@ -40,6 +41,7 @@ from elastic_dit.engine.sequence_parallel import SequenceParallel, undivided
 from elastic_dit.engine.session import Session
 from elastic_dit.engine.spmd import GroupMember
 from elastic_dit.engine.stage_runtime import StageRuntime
+from elastic_dit.engine.state_transfer import hand_over
 from elastic_dit.errors import ModelLoadError, UnknownModel
 from elastic_dit.families.sequence import allowed_dops
 from elastic_dit.request import GenerationRequest, Stage, StageKey
@@ -349,6 +351,8 @@ class TorchEngine:
             if action is Boundary.PREEMPT and session.step_index < session.total_steps:
                 snapshot = to_host({SNAPSHOT: session.snapshot()})
                 raise StageStopped(action, snapshot, session.step_index)
+            if isinstance(action, Checkpoint):
+                hand_over(session, action)
 
 
 def _on_host(outcome: Outcome) -> Outcome:

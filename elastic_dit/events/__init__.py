@@ -25,11 +25,13 @@ from elastic_dit.events.commands import (
     Prefetch,
     Release,
     ReleaseNode,
+    Replicate,
     Resize,
     RestartEngine,
     StartStage,
 )
 from elastic_dit.events.observed import (
+    ArtifactCopied,
     CancelRequested,
     EngineJoined,
     EngineLost,
@@ -42,6 +44,7 @@ from elastic_dit.events.observed import (
     RequestAccepted,
     ResizeRefused,
     ResultLost,
+    SnapshotKept,
     StageAborted,
     StageDone,
     StageDropped,
@@ -55,6 +58,7 @@ from elastic_dit.events.observed import (
 
 __all__ = [
     "Abort",
+    "ArtifactCopied",
     "AskNodes",
     "CancelRequested",
     "Cancelled",
@@ -75,11 +79,13 @@ __all__ = [
     "Prefetch",
     "Release",
     "ReleaseNode",
+    "Replicate",
     "RequestAccepted",
     "Resize",
     "ResizeRefused",
     "RestartEngine",
     "ResultLost",
+    "SnapshotKept",
     "StageAborted",
     "StageDone",
     "StageDropped",

@@ -20,6 +20,7 @@ __all__ = [
     "Prefetch",
     "Release",
     "ReleaseNode",
+    "Replicate",
     "Resize",
     "RestartEngine",
     "StartStage",
@@ -108,10 +109,22 @@ class Abort:
 class Release:
     """An artifact is no longer needed: its holder, ``artifact.gpu``, drops it.
 
-    Where that is not the producer, it is a copy made by `Prefetch` that will not be used there.
+    Where that is not the producer, it is a copy made by `Prefetch` that will not be used there, or
+    by `Replicate`, also while that is still under way.
     """
 
     artifact: ArtifactRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicate:
+    """Pull a copy of an artifact and keep it until its release; answered by `ArtifactCopied`.
+
+    It is pulled beside the GPU's work. The copy is `artifact` with this `gpu`.
+    """
+
+    artifact: ArtifactRef
+    gpu: GpuId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +204,7 @@ Command = (
     | Preempt
     | Abort
     | Release
+    | Replicate
     | Complete
     | Fail
     | Cancelled

@@ -8,6 +8,7 @@ from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.state import ArtifactRef, Failure, GpuId, PlacementPlan
 
 __all__ = [
+    "ArtifactCopied",
     "CancelRequested",
     "EngineJoined",
     "EngineLost",
@@ -20,6 +21,7 @@ __all__ = [
     "RequestAccepted",
     "ResizeRefused",
     "ResultLost",
+    "SnapshotKept",
     "StageAborted",
     "StageDone",
     "StageDropped",
@@ -200,6 +202,24 @@ class StagePreempted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotKept:
+    """A denoising group goes on, and its master keeps a snapshot from which it can be resumed."""
+
+    request_id: str
+    attempt: int
+    epoch: int
+    snapshot: ArtifactRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactCopied:
+    """What became of a `Replicate`: `copy` lies at its GPU, unless `failure` says why not."""
+
+    copy: ArtifactRef
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputsLost:
     """The inputs of a started stage could not be pulled: go one stage back. The group is free."""
 
@@ -251,6 +271,8 @@ Event = (
     | StageFailed
     | StageAborted
     | StagePreempted
+    | SnapshotKept
+    | ArtifactCopied
     | InputsLost
     | ResultLost
     | PlanPublished

@@ -23,7 +23,7 @@ WAIT_S = 20.0
 FAKE = Config.parse(
     {
         "engine": {"backend": "fake"},
-        "control": {"progress_interval_s": 1e-6},
+        "control": {"progress_interval_s": 1e-6, "checkpoint_every": 0},
         "transfer": {"backoff_s": 0.001, "timeout_s": 5.0},
     }
 )

@@ -120,7 +120,7 @@ class Storm:
     def __init__(
         self, choose: Choose, dispatch: DispatchPolicy | None = None, **config: Any
     ) -> None:
-        settings = {"finished_kept": 10_000, **config}
+        settings = {"finished_kept": 10_000, "checkpoint_every": 1, **config}
         self.controller = Controller(ControlConfig(**settings), dispatch)
         self.choose = choose
         self.now = 0.0
@@ -138,6 +138,7 @@ class Storm:
         self.log: list[str] = []
         self.epoch = 0
         self.serial = 0
+        self.copies = self.resumed = 0
         self.obey: dict[type, Callable[[Any], None]] = {
             events.StartStage: self.on_start_stage,
             events.Resize: self.on_resize,
@@ -145,6 +146,7 @@ class Storm:
             events.Abort: self.on_abort,
             events.Release: self.on_release,
             events.Prefetch: self.on_prefetch,
+            events.Replicate: self.on_replicate,
             events.Complete: self.on_complete,
             events.Fail: self.on_fail,
             events.Cancelled: self.on_cancelled,
@@ -176,6 +178,7 @@ class Storm:
             assert ref.gpu in self.engines, (command, "its holder is gone")
             assert not self.released[ref], (command, "released before")
             work.step = ref.step
+            self.resumed += bool(ref.step and command.attempt > 1)
             # An engine may have died and come back between telling of an output and now.
             work.starved = ref not in self.made
         assert command.stage is Stage.ENCODER or command.inputs, command
@@ -224,6 +227,19 @@ class Storm:
             assert ref.gpu != command.gpu, command
             assert not self.released[ref], command
             del self.released[replace(ref, gpu=command.gpu)]
+
+    def on_replicate(self, command: events.Replicate) -> None:
+        source, copy = command.artifact, replace(command.artifact, gpu=command.gpu)
+        assert command.gpu in self.engines, command
+        assert source.gpu in self.engines, command
+        assert source.gpu != command.gpu, command
+        assert not self.released[source], command
+        assert not self.released[copy], command
+        arrives = source in self.made and self.choose(4)
+        if arrives:
+            self.made.add(copy)
+        self.copies += 1
+        self.send(events.ArtifactCopied(copy=copy, failure="" if arrives else "lost on its way"))
 
     def on_complete(self, command: events.Complete) -> None:
         self.terminal[command.request_id] += 1
@@ -447,6 +463,8 @@ class Storm:
             self.send(events.StepDone(**work.fence, step=work.step))
         if work.step >= total:
             self._finish(work)
+        elif work.resize is None and not work.preempt and self.choose(2):
+            self.send(events.SnapshotKept(**work.fence, snapshot=self.output(work, work.step)))
         elif not late:
             self._obey(work)
 

@@ -106,6 +106,7 @@ TestStorm = ControllerInAStorm.TestCase
 def test_a_long_storm_loses_nothing(seed: int, restless: bool) -> None:
     storm = run_storm(seed, 1_000, Restless(seed) if restless else Fcfs())
     assert sum(storm.terminal.values()) > 60
+    assert storm.copies > 5
 
 
 def test_the_same_seed_gives_the_same_log() -> None:

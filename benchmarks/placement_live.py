@@ -28,7 +28,7 @@ from elastic_dit.future import GenerationFuture
 from elastic_dit.request import Stage
 
 PROMPT = "a red circle moving left on a black background"
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 """Longest wait for what is still under way when a trace ends, and for a machine to go, seconds."""
 MANY_STEPS, FEW_STEPS = 30, 2
 _LOOK_S = 0.25

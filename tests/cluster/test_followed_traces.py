@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds, fake_frames
 from elastic_dit.future import GenerationFuture
 from elastic_dit.request import Stage
-from tests.cluster.conditions import eventually
+from tests.cluster import conditions
 from tests.cluster.puppet import EnginesTogether
 from tests.cluster.serving import QUICK, connect, serving
 
@@ -29,6 +30,11 @@ SECONDS = FakeSeconds(load=0.05, encoder=0.02, step=0.02, decoder=0.15)
 
 def make() -> FakeEngine:
     return FakeEngine(seconds=SECONDS)
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Placement follows in its own time: more patience on a machine that does much else."""
+    await conditions.eventually(condition, limit_s=100.0)
 
 
 def settings(**placement: Any) -> Config:
@@ -69,7 +75,7 @@ def counts(status: dict[str, Any]) -> list[int]:
     return [held.count(stage) for stage in Stage]
 
 
-@gen_test(timeout=120)
+@gen_test(timeout=300)
 async def test_a_shift_from_many_steps_to_few_moves_gpus_to_the_decoder():
     # Idle stages give nothing up here: how long all are idle at first depends on the machine.
     config = settings(policy="hybrid", ratio={"dit": 6}, scale_in_utilisation=0.0)
@@ -81,7 +87,6 @@ async def test_a_shift_from_many_steps_to_few_moves_gpus_to_the_decoder():
         futures += await arrive(client, 30, 20.0, steps=2)
         await eventually(
             lambda: any("workload changed" in d.reason for d in controller.decisions.placement),
-            limit_s=60.0,
         )
         await check(futures)
         status = await client.status()
@@ -96,7 +101,7 @@ async def test_a_shift_from_many_steps_to_few_moves_gpus_to_the_decoder():
         assert any("workload changed" in reason for reason in reasons["drop"])
 
 
-@gen_test(timeout=120)
+@gen_test(timeout=300)
 async def test_a_doubled_rate_is_followed_by_a_machine_that_leaves_when_it_is_quiet():
     config = settings(policy="reactive", max_machines=2, ratio={"dit": 2})
     scheduler = {"dashboard": False, "dashboard_address": ":0", "host": "127.0.0.1", "port": 0}
@@ -115,9 +120,9 @@ async def test_a_doubled_rate_is_followed_by_a_machine_that_leaves_when_it_is_qu
             futures = await arrive(client, 4, 2.0, steps=20)
             assert set(controller.pool.nodes) == {"m0"}
             futures += await arrive(client, 50, 10.0, steps=20)
-            await eventually(lambda: set(controller.pool.nodes) == {"m0", "m1"}, limit_s=60.0)
+            await eventually(lambda: set(controller.pool.nodes) == {"m0", "m1"})
             await check(futures)
-            await eventually(lambda: set(controller.pool.nodes) == {"m0"}, limit_s=60.0)
+            await eventually(lambda: set(controller.pool.nodes) == {"m0"})
             told = [(d.what, d.subject) for d in controller.decisions.placement]
             assert ("ask machines", "2 in all") in told
             assert ("machine leaves", "m1") in told

@@ -51,7 +51,7 @@ def plan(epoch: int, stages: Mapping[GpuId, tuple[Stage, ...]]) -> PlacementPlan
     return PlacementPlan(epoch=epoch, residency=residency, reason=f"change {epoch}")
 
 
-@gen_test(timeout=120)
+@gen_test(timeout=300)
 async def test_a_hundred_changes_lose_and_repeat_nothing_and_fit():
     dice = random.Random(0)
     puppet = register_puppet()

@@ -45,6 +45,8 @@ class Jobs:
             Where there is none of that id.
         ResultGone
             Where it completed and its result is not kept.
+        NotReady
+            Where no worker has brought the cluster's settings yet: as the next two, too.
         """
         return self._sync(self._future(request_id))
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from distributed import Scheduler
 from distributed.utils_test import gen_test
 
+from elastic_dit.client import Client
+from elastic_dit.cluster.bootstrap import ensure_control
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
     GenerationCancelled,
     GenerationFailed,
     InvalidRequest,
+    NotReady,
     ResultGone,
     UnknownRequest,
 )
 from elastic_dit.request import Stage
 from elastic_dit.state import Phase
 from tests.cluster.conditions import eventually
-from tests.cluster.serving import connect, prompts, serving
+from tests.cluster.serving import QUICK, connect, prompts, serving
 
 pytestmark = pytest.mark.cluster
 
@@ -83,6 +87,21 @@ async def test_ids_that_nobody_knows_and_results_that_nobody_has():
         assert not (await client.status_of("r1")).has_result
         with pytest.raises(ResultGone, match="r1"):
             await client.future("r1")
+
+
+@gen_test()
+async def test_before_anybody_brought_settings_nobody_is_unknown():
+    async with (
+        Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler,
+        Client(scheduler.address, asynchronous=True) as client,
+    ):
+        for question in (client.future, client.status_of):
+            with pytest.raises(NotReady, match="start elastic-dit-worker"):
+                await question("r1")
+        with pytest.raises(NotReady):
+            await client.requests()
+        await ensure_control(scheduler.address, config=QUICK)
+        assert await client.requests() == []
 
 
 @gen_test()

@@ -38,6 +38,7 @@ class Archive:
     @refusals_as_data
     async def status_of(self, request_id: str) -> dict[str, Any]:
         """How one request stands or ended (see `reports.write_status`)."""
+        self._reactor.check_settled()
         entry = await self._entry(request_id)
         record = self._reactor.controller.table.get(request_id)
         if record is None and entry is None:
@@ -60,6 +61,7 @@ class Archive:
         dict
             ``requests``: a list of `reports.write_status`.
         """
+        self._reactor.check_settled()
         if limit < 1:
             raise InvalidRequest("limit", limit, "1 or more")
         limit = min(limit, MOST_AT_ONCE)

@@ -85,6 +85,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
             "The Dask scheduler", [listener.listen_address for listener in scheduler.listeners]
         )
         self.reactor = Reactor(scheduler, self._config, self._clock)
+        self.reactor.is_settled = not self._provisional
         self.desk = RequestDesk(self.reactor)
         self.archive = Archive(self.reactor)
         self.planning = Planning(self.reactor)
@@ -163,7 +164,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         """
         wanted = Config.parse(config)
         if _of_deployment(wanted) == _of_deployment(self.reactor.config):
-            self._provisional = False
+            self._provisional, self.reactor.is_settled = False, True
             await self._journal_ready()
             return {"adopted": True}
         if not self._provisional or not self.reactor.is_blank:
@@ -174,7 +175,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self._open_store()
         self.reactor.rib.open()
         self.reactor.open_journal()
-        self._provisional = False
+        self._provisional, self.reactor.is_settled = False, True
         self._ticking.callback_time = wanted.control.tick_s * 1000
         await self._journal_ready()
         return {"adopted": True}

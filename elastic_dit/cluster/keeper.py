@@ -136,11 +136,12 @@ class RequestKeeper:
         kept = {entry.request_id for entry in entries if entry.attempts}
         if kept:
             kept &= await asyncio.to_thread(lambda: set(self._store.ids()))
-        for end in self._resumption.resume(entries, kept):
+        ends = list(self._resumption.resume(entries, kept))
+        for end in ends:
             self._journal.write(end)
         if entries:
-            text = "%d requests of an earlier life go on; results of %d more were there already"
-            logger.warning(text, len(entries) - len(kept), len(kept))
+            text = "%d requests of an earlier life go on; %d more had a result, or no more tries"
+            logger.warning(text, len(entries) - len(ends), len(ends))
 
     # -- what is asked
     async def find(self, request_ids: Iterable[str]) -> dict[str, Entry]:

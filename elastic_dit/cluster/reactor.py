@@ -20,7 +20,7 @@ from elastic_dit.control.controller import Controller
 from elastic_dit.control.placement import make_placement
 from elastic_dit.control.requests import RequestRecord
 from elastic_dit.control.times import ExpectedTimes
-from elastic_dit.errors import GenerationFailed
+from elastic_dit.errors import GenerationFailed, NotReady
 from elastic_dit.events import (
     Cancelled,
     CancelRequested,
@@ -65,6 +65,9 @@ class Reactor:
         What has happened, in numbers.
     onlookers : list of callable
         Told of every event and what followed from it, as `Recorder.note` is; it is the first.
+    is_settled : bool
+        Whether somebody has brought the deployment's settings; until then nobody can say which
+        requests an earlier life has left.
     checking : int
         Submissions that are being checked, or wait for the first engine.
     """
@@ -75,6 +78,7 @@ class Reactor:
         self._clock_to_wall = time.time() - clock()
         self.cards = CardBoard()
         self.checking = 0
+        self.is_settled = True
         self.recorder = Recorder()
         self.onlookers: list[Callable[[Controller, Event, list[Command], float], None]] = [
             self.recorder.note
@@ -127,6 +131,16 @@ class Reactor:
         """Let groups form at the store at an address from now on; with ``""`` none can."""
         self.carrier.store = store
         self.controller.allowed.widest = None if store else 1
+
+    def check_settled(self) -> None:
+        """Refuse to speak of what may be in a journal that nobody has named yet.
+
+        Raises
+        ------
+        NotReady
+        """
+        if not self.is_settled:
+            raise NotReady("nobody has brought this cluster's settings: start elastic-dit-worker")
 
     @property
     def is_blank(self) -> bool:

@@ -185,7 +185,10 @@ class Registrar:
             Where there is none of that id.
         ResultGone
             Where it completed, and nobody has its result.
+        NotReady
+            Where nobody has brought the settings, which name the journal.
         """
+        self._reactor.check_settled()
         entry = (await self.look_up([request_id])).get(request_id)
         known = self._known(request_id)
         if known is None and entry is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from elastic_dit.errors import UnknownRequest
-from elastic_dit.journal.entry import Accepted, Change, Entry, Forgotten
+from elastic_dit.journal.entry import Accepted, Change, Ended, Entry, Forgotten
 
 __all__ = ["Journal", "MemoryJournal", "Page"]
 
@@ -122,18 +122,22 @@ class MemoryJournal:
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, Accepted):
-            self._entries.pop(change.entry.request_id, None)
+            self._forget(change.entry.request_id)
             self._entries[change.entry.request_id] = change.entry
             return
         entry = self._entries.get(change.request_id)
-        if entry is None:
-            return
-        if isinstance(change, Forgotten):
-            del self._entries[change.request_id]
+        if entry is None or isinstance(change, Forgotten):
+            self._forget(change.request_id)
+        elif isinstance(change, Ended):
+            self._entries[change.request_id] = change.of(entry)
             self._runs.discard(change.request_id)
-        else:
-            self._entries[change.request_id] = after = change.of(entry)
-            (self._runs.add if after.finished_at is None else self._runs.discard)(after.request_id)
+        elif entry.finished_at is None:
+            self._entries[change.request_id] = change.of(entry)
+            self._runs.add(change.request_id)
+
+    def _forget(self, request_id: str) -> None:
+        self._entries.pop(request_id, None)
+        self._runs.discard(request_id)
 
     def find(self, request_ids: Iterable[str]) -> dict[str, Entry]:
         """See `Journal.find`."""

@@ -95,6 +95,7 @@ class SqliteJournal:
     def __init__(self, path: str | Path) -> None:
         self._path = str(path)
         with self._told():
+            Path(path).touch(mode=0o600)  # prompts are nobody else's affair; its log takes the mode
             self._connection = sqlite3.connect(
                 self._path,
                 timeout=_LOCK_TIMEOUT_S,

@@ -17,7 +17,7 @@ import yaml
 
 import elastic_dit
 from elastic_dit.engine.fake import fake_frames
-from elastic_dit.errors import ElasticDitError, RequestConflict
+from elastic_dit.errors import ElasticDitError, NotReady, RequestConflict
 from elastic_dit.state import Phase
 from tests.cluster.processes import until
 
@@ -59,14 +59,21 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def connect(address: str) -> elastic_dit.Client:
-    """As soon as somebody answers."""
+    """As soon as somebody answers who has the settings."""
 
     def attempt() -> elastic_dit.Client | None:
         with contextlib.suppress(ElasticDitError):
             return elastic_dit.Client(address)
         return None
 
+    def is_settled() -> bool:
+        with contextlib.suppress(NotReady):
+            client.requests()
+            return True
+        return False
+
     client: elastic_dit.Client = until(attempt)
+    until(is_settled)
     return client
 
 

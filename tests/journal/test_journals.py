@@ -143,6 +143,14 @@ def test_an_id_accepted_again_begins_anew(life: Life) -> None:
     assert ids(life().begin_life()) == ["b", "a"]
 
 
+def test_a_stage_that_begins_after_the_end_changes_nothing(life: Life) -> None:
+    journal = life()
+    journal.apply([Accepted(make_entry("a")), completed("a"), Started("a", 9, Stage.DIT)])
+    assert journal.find(["a"])["a"].attempts == 2
+    journal.apply([Accepted(make_entry("a"))])
+    assert [entry.restarts for entry in life().begin_life()] == [0]
+
+
 def test_changes_of_what_is_not_there_do_nothing(life: Life) -> None:
     journal = life()
     journal.apply([completed("a"), Started("a", 1, Stage.DIT), Forgotten("a")])
@@ -190,9 +198,17 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
     path.write_text("buy milk " * 1000)
     with pytest.raises(JournalError, match="file is not a database"):
         SqliteJournal(path)
-    with pytest.raises(JournalError, match="unable to open"):
+    with pytest.raises(JournalError, match="No such file or directory"):
         SqliteJournal(tmp_path / "no such folder" / "journal.sqlite")
     assert path.read_text().startswith("buy milk")
+
+
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "journal.sqlite")
+    journal.apply([Accepted(make_entry("a"))])
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    journal.close()
+    assert modes == {"journal.sqlite": 0o600, "journal.sqlite-wal": 0o600}
 
 
 def test_a_journal_of_another_release_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from elastic_dit.cluster.messages import FENCE_OP
 from elastic_dit.cluster.reports import read_report
 from elastic_dit.cluster.submission import portable
 from elastic_dit.config import Config
+from elastic_dit.dashboards.link import page_link
 from elastic_dit.errors import ClusterError, ConfigError
 from elastic_dit.future import GenerationFuture
 from elastic_dit.input_image import InputImage
@@ -121,6 +122,11 @@ class Client(Jobs):
     def dask(self) -> distributed.Client:
         """The Dask client beneath."""
         return self._dask
+
+    @property
+    def dashboard_link(self) -> str:
+        """The live page; empty where the scheduler has no HTTP server (docs/dashboard.md)."""
+        return page_link(self._dask.dashboard_link)
 
     def __repr__(self) -> str:
         return f"<elastic_dit.Client: {self._wanted}, {self._dask.status}>"

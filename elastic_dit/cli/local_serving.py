@@ -45,7 +45,7 @@ def serving(virtual_gpus: int, config: Config, console: Console) -> Iterator[Cli
         from elastic_dit.cluster.local import LocalElasticCluster
 
         cluster = LocalElasticCluster(
-            virtual_gpus=virtual_gpus, config=config, dashboard_address=None
+            virtual_gpus=virtual_gpus, config=config, dashboard_address="127.0.0.1:0"
         )
         stack.callback(_close, cluster)
         client = Client(cluster, config=config)
@@ -53,6 +53,7 @@ def serving(virtual_gpus: int, config: Config, console: Console) -> Iterator[Cli
         status.update("Loading the model")
         wait_until_settled(client, virtual_gpus, config.client.ready_timeout_s)
         status.stop()
+        console.print(f"Live page: {client.dashboard_link}", soft_wrap=True)
         yield client
 
 

@@ -34,6 +34,8 @@ from elastic_dit.cluster.retirement import announces_retirement, release_actors
 from elastic_dit.cluster.status import status_of
 from elastic_dit.cluster.store_host import StoreHost
 from elastic_dit.config import Config
+from elastic_dit.dashboards.desk import DashboardDesk
+from elastic_dit.dashboards.page import show_on
 from elastic_dit.errors import ElasticDitError
 from elastic_dit.events import EngineLost
 
@@ -63,6 +65,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
     archive: Archive
     planning: Planning
     custody: Custody
+    dashboard: DashboardDesk
 
     def __init__(
         self,
@@ -94,6 +97,9 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.custody = Custody(self.reactor)
         metrics = MetricsDesk(self.reactor)
         metrics.show_on(scheduler)
+        self.dashboard = DashboardDesk(self.reactor)
+        self.reactor.onlookers.append(self.dashboard.note)
+        show_on(scheduler, self.dashboard)
         self._store = StoreHost(get_address_host(scheduler.address), self._meet_at)
         self._open_store()
         scheduler.handlers.update(
@@ -254,6 +260,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.reactor.tick()
         self.reactor.rib.tick(self._clock())
         self.planning.tick()
+        self.dashboard.tick()
 
     def _lose(self, member: Member | None, reason: str) -> None:
         if member is None:

@@ -1,0 +1,185 @@
+"""Which GPU worked for whom, from when to when: the rows of the timeline."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from elastic_dit.control.controller import Controller
+from elastic_dit.control.gpus import Gpu, GpuPool
+from elastic_dit.control.groups import Group
+from elastic_dit.request import Stage
+from elastic_dit.state import GpuId
+
+__all__ = ["Lanes", "Mark", "Span"]
+
+SPANS_KEPT = 4_000
+"""Ended spans that stay: two minutes of 64 GPUs that each change work every two seconds."""
+MARKS_KEPT = 400
+"""Promotions and demotions that stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One GPU at work for one request without a change.
+
+    Attributes
+    ----------
+    gpu : int
+    request_id : str
+    model : str
+    stage : Stage
+    dop : int
+        GPUs at work on the request meanwhile.
+    attempt : int
+    start, end : float
+        Seconds on the control plane's clock; `end` of one that goes on is infinite.
+    """
+
+    gpu: GpuId
+    request_id: str
+    model: str
+    stage: Stage
+    dop: int
+    attempt: int
+    start: float
+    end: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A promotion or demotion.
+
+    Attributes
+    ----------
+    at : float
+        Seconds on the control plane's clock.
+    gpu : int
+        The master afterwards.
+    request_id : str
+    before, after : int
+        Degree of parallelism.
+    """
+
+    at: float
+    gpu: GpuId
+    request_id: str
+    before: int
+    after: int
+
+
+class Lanes:
+    """Follows the GPUs of a controller; looks only at machines on which something changed.
+
+    Attributes
+    ----------
+    marks : deque of Mark
+        The last ones.
+    ended : int
+        Spans that ever ended.
+    """
+
+    def __init__(self) -> None:
+        self.marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
+        self.ended = 0
+        self._spans: deque[Span] = deque(maxlen=SPANS_KEPT)
+        self._open: dict[GpuId, Span] = {}
+        self._dops: dict[tuple[str, int], int] = {}
+        self._seen = 0
+
+    def __repr__(self) -> str:
+        return f"<Lanes {len(self._open)} open, {self.ended} ended, {len(self.marks)} marks>"
+
+    def spans_since(self, count: int) -> Iterator[Span]:
+        """Those that ended after the first `count` did, as far as they are kept."""
+        return islice(self._spans, max(0, len(self._spans) - (self.ended - count)), None)
+
+    @property
+    def open(self) -> Iterable[Span]:
+        """Those that go on."""
+        return self._open.values()
+
+    def follow(self, controller: Controller, now: float) -> None:
+        """Note what has changed since the last call."""
+        pool = controller.pool
+        if pool.version == self._seen:
+            return
+        for gpu in [gpu for gpu in self._open if gpu not in pool]:
+            self._close(gpu, now)
+        for node in pool.touched(self._seen):
+            for gpu in pool.node(node):
+                self._look(pool[gpu], now)
+        self._seen = pool.version
+
+    def forget(self, pool: GpuPool, live: Iterable[Group], now: float) -> None:
+        """Drop what is known of groups that are gone; spans stay."""
+        names = {(group.request_id, group.first_epoch) for group in live}
+        self._dops = {name: dop for name, dop in self._dops.items() if name in names}
+        if pool.version < self._seen:  # another controller took over
+            self._seen = 0
+            for gpu in list(self._open):
+                self._close(gpu, now)
+
+    def _look(self, gpu: Gpu, now: float) -> None:
+        group, was = gpu.group, self._open.get(gpu.gpu)
+        if group is None:
+            if was is not None:
+                self._close(gpu.gpu, now)
+            return
+        if was is not None and _is_same(was, group):
+            return
+        if was is not None:
+            self._close(gpu.gpu, now)
+        self._open[gpu.gpu] = Span(
+            gpu=gpu.gpu,
+            request_id=group.request_id,
+            model=group.key.model,
+            stage=group.stage,
+            dop=group.dop,
+            attempt=group.attempt,
+            start=now,
+        )
+        if group.gpus[0] == gpu.gpu and group.stage is Stage.DIT:
+            self._weigh(group, now)
+
+    def _weigh(self, group: Group, now: float) -> None:
+        name = (group.request_id, group.first_epoch)
+        before = self._dops.get(name, group.dop)
+        self._dops[name] = group.dop
+        if before != group.dop:
+            self.marks.append(
+                Mark(
+                    at=now,
+                    gpu=group.master,
+                    request_id=group.request_id,
+                    before=before,
+                    after=group.dop,
+                )
+            )
+
+    def _close(self, gpu: GpuId, now: float) -> None:
+        span = self._open.pop(gpu)
+        self.ended += 1
+        self._spans.append(
+            Span(
+                gpu=span.gpu,
+                request_id=span.request_id,
+                model=span.model,
+                stage=span.stage,
+                dop=span.dop,
+                attempt=span.attempt,
+                start=span.start,
+                end=now,
+            )
+        )
+
+
+def _is_same(span: Span, group: Group) -> bool:
+    return (span.request_id, span.stage, span.dop, span.attempt) == (
+        group.request_id,
+        group.stage,
+        group.dop,
+        group.attempt,
+    )

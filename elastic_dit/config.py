@@ -147,6 +147,13 @@ class ControlConfig(_Section):
     checkpoint_every: Annotated[int, Field(ge=0)] = 10
     """Denoising steps after which another engine pulls a snapshot, from which a request goes on
     whose engines all die; 0 for none."""
+    silence_factor: Annotated[float, Field(gt=1.0)] = 10.0
+    """An engine hangs whose stage, or denoising step, takes this many times what it took before; it
+    is made anew, and the request goes on elsewhere."""
+    silence_floor_s: Seconds = 30.0
+    """It never hangs before that."""
+    unknown_stage_timeout_s: Seconds = 1_800.0
+    """It hangs after that where such a stage has not been seen."""
     load_grace_s: Seconds = 10.0
     """Requests fail once no GPU could load a stage they need for this long."""
     max_waiting: Count = 10_000

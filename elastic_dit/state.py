@@ -130,6 +130,15 @@ class Failure:
     stage: Stage
     retryable: bool = False
 
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether memory ran out, on the GPU (torch's own error) or on the host.
+
+        >>> Failure(error_type="OutOfMemoryError", message="", stage=Stage.DECODER).is_out_of_memory
+        True
+        """
+        return self.error_type in ("OutOfMemoryError", "MemoryError")
+
     def __str__(self) -> str:
         return f"{self.error_type}: {self.message}"
 

@@ -6,6 +6,8 @@ nor event loops carry those. So none leaves this module.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ from elastic_dit.cluster.mailbox import Mailbox
 from elastic_dit.cluster.outbox import Made
 from elastic_dit.engine.protocol import Boundary, Engine, Payload, StageOutput, StageStopped
 from elastic_dit.errors import ClusterError, GroupBroken, ModelLoadError
+from elastic_dit.events import StartStage
 from elastic_dit.request import Stage
 from elastic_dit.state import Failure
 
@@ -85,7 +88,8 @@ def run_stage(engine: Engine, box: Mailbox, inputs: Payload | None) -> Outcome:
     """Run the stage that `box` stands for."""
     start = box.start
     try:
-        output = engine.run(start.stage, start.request, inputs, box)
+        with _tiled(engine, start):
+            output = engine.run(start.stage, start.request, inputs, box)
         if box.aborted():
             return Stopped(None, 0)
         return Finished(made(output.payload), output.seconds, _result(box, output))
@@ -93,6 +97,19 @@ def run_stage(engine: Engine, box: Mailbox, inputs: Payload | None) -> Outcome:
         return _stopped(stop, start.stage)
     except BaseException as error:
         return failed(error, start.stage)
+
+
+@contextmanager
+def _tiled(engine: Engine, start: StartStage) -> Iterator[None]:
+    """Decode in tiles meanwhile, where the command says so."""
+    if not start.tiled:
+        yield
+        return
+    engine.tile_decodes(start.request.model, True)
+    try:
+        yield
+    finally:
+        engine.tile_decodes(start.request.model, False)
 
 
 def failed(error: BaseException, stage: Stage) -> Failed:

@@ -31,6 +31,7 @@ from elastic_dit.control.progress import ObservedTimes, progress_of
 from elastic_dit.control.requests import RequestTable
 from elastic_dit.control.residency import Residency
 from elastic_dit.control.snapshot import ClusterSnapshot
+from elastic_dit.control.step_watch import StepWatch
 from elastic_dit.control.times import AllowedTimes
 from elastic_dit.control.view import ClusterView, StageTimes
 from elastic_dit.cost import MemoryModel
@@ -146,6 +147,7 @@ class Controller:
             groups=self.groups,
             life=self._life,
             residency=self._residency,
+            watch=StepWatch(config, self.table, self.groups, self.observed),
             log=self.decisions,
             emit=emit,
             load_grace_s=config.load_grace_s,

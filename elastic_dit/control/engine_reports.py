@@ -14,6 +14,7 @@ from elastic_dit.control.lifecycle import Lifecycle
 from elastic_dit.control.planner import stage_name
 from elastic_dit.control.requests import RequestTable
 from elastic_dit.control.residency import Residency
+from elastic_dit.control.step_watch import StepWatch
 from elastic_dit.request import StageKey
 from elastic_dit.state import Failure, GpuId
 
@@ -27,7 +28,7 @@ class EngineReports:
 
     Parameters
     ----------
-    table, pool, groups, life, residency, log
+    table, pool, groups, life, residency, watch, log
         The controller's parts.
     emit : callable
         Takes the commands.
@@ -50,6 +51,7 @@ class EngineReports:
         groups: GroupTable,
         life: Lifecycle,
         residency: Residency,
+        watch: StepWatch,
         log: DecisionLog,
         emit: Callable[[events.Command], None],
         load_grace_s: float,
@@ -60,6 +62,7 @@ class EngineReports:
         self._groups = groups
         self._life = life
         self._residency = residency
+        self._watch = watch
         self._log = log
         self._emit = emit
         self._load_grace_s = load_grace_s
@@ -94,10 +97,12 @@ class EngineReports:
         return any_failed
 
     def restart_overdue(self, now: float) -> bool:
-        """Give engines up that do not carry a load or drop out; whether there are any."""
-        overdue = self._residency.overdue(now, self._action_timeout_s)
-        for gpu, order in overdue:
-            reason = f"no word of its {order} within {self._action_timeout_s:g} s"
+        """Give engines up that do not carry a load, drop or stage out; whether there are any."""
+        limit = f"within {self._action_timeout_s:g} s"
+        orders = self._residency.overdue(now, self._action_timeout_s)
+        overdue = {gpu: f"no word of its {order} {limit}" for gpu, order in orders}
+        overdue |= dict(self._watch.hung(now))
+        for gpu, reason in overdue.items():
             self._lose(gpu, reason, now)
             self._emit(events.RestartEngine(gpu=gpu, reason=reason))
         return bool(overdue)

@@ -83,6 +83,7 @@ class Orders:
                 gpus=gpus,
                 inputs=inputs,
                 reason=reason,
+                tiled=key.stage is Stage.DECODER and _was_too_large(record),
             )
         )
         self.note(now, "start", record, gpus, f"{key.stage}: {reason}")
@@ -200,6 +201,11 @@ class Orders:
         """Log a decision about a request."""
         self.changed[record.request_id] = None
         self._log.add(now, what, record.request_id, gpus, reason)
+
+
+def _was_too_large(record: RequestRecord) -> bool:
+    """Whether a decode of it ran out of memory."""
+    return any(f.stage is Stage.DECODER and f.is_out_of_memory for f in record.failures)
 
 
 def _as_needed(request: GenerationRequest, stage: Stage) -> GenerationRequest:

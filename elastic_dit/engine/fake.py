@@ -168,6 +168,11 @@ class FakeEngine:
     groups : FakeGroups, optional
         Where it meets others of this process; without, it runs every request alone.
 
+    Attributes
+    ----------
+    tiled : int
+        How often it was asked to decode in tiles.
+
     Notes
     -----
     Like the real engine it is to be called from one thread.
@@ -210,6 +215,7 @@ class FakeEngine:
         self._device = device
         self._groups = groups
         self._resident: dict[StageKey, None] = {}
+        self.tiled = 0
 
     def __repr__(self) -> str:
         resident = ", ".join(f"{key.model}/{key.stage}" for key in self._resident)
@@ -278,6 +284,11 @@ class FakeEngine:
             self._compute(self._seconds.decoder, stage, request, context)
             payload = {"frames": decode(request, (inputs or {})["latents"])}
         return StageOutput(payload=payload, seconds=self._clock.now() - start)
+
+    def tile_decodes(self, model: str, tiled: bool) -> None:
+        """Count what was asked for in `tiled`."""
+        self.card(model)
+        self.tiled += tiled
 
     def allowed_dops(self, request: GenerationRequest, limit: int) -> tuple[int, ...]:
         """Powers of two, where there is anybody to meet."""

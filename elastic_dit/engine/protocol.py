@@ -217,6 +217,14 @@ class Engine(Protocol):
         """
         ...
 
+    def tile_decodes(self, model: str, tiled: bool) -> None:
+        """Let the decoder of a model work on one tile of the picture after the other, or not.
+
+        It then takes less memory, more time, and pictures larger than a tile differ a little.
+        Where a model's decoder cannot, nothing changes.
+        """
+        ...
+
     def allowed_dops(self, request: GenerationRequest, limit: int) -> tuple[int, ...]:
         """Degrees of parallelism up to `limit` at which `request` runs right, rising from 1.
 

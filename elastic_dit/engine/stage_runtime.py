@@ -159,6 +159,13 @@ class StageRuntime:
             raise UnsupportedParallelism(f"{self._family.name} runs on one GPU only")
         return SequenceParallel(self.models, self._family.sequence)
 
+    def tile(self, tiled: bool) -> None:
+        """Let autoencoders work tile by tile, or not."""
+        switch = "enable_tiling" if tiled else "disable_tiling"
+        for model in self.models:
+            if hasattr(model, switch):
+                getattr(model, switch)()
+
     def close(self) -> None:
         """Let go of the weights."""
         self.guard.close()

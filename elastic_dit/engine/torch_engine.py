@@ -263,6 +263,12 @@ class TorchEngine:
         """
         return self._resident[StageKey(model, Stage.DIT)].parallel
 
+    def tile_decodes(self, model: str, tiled: bool) -> None:
+        """See `Engine.tile_decodes`: diffusers' own tiling."""
+        runtime = self._resident.get(StageKey(model, Stage.DECODER))
+        if runtime is not None:
+            runtime.tile(tiled)
+
     def allowed_dops(self, request: GenerationRequest, limit: int) -> tuple[int, ...]:
         """Degrees of parallelism up to `limit` at which `request` runs right; see `families`."""
         known = self._model(request.model)

@@ -32,7 +32,7 @@ class StartStage:
     """Run a stage on a group; the master (lowest GPU id) comes first in `gpus`.
 
     `inputs` are pulled by the group from where they lie. For a DiT stage they may hold a
-    snapshot (``step > 0``), from which it goes on.
+    snapshot (``step > 0``), from which it goes on. `tiled` asks a decoder to take less memory.
     """
 
     request: GenerationRequest
@@ -42,6 +42,7 @@ class StartStage:
     gpus: tuple[GpuId, ...]
     inputs: tuple[ArtifactRef, ...]
     reason: str
+    tiled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

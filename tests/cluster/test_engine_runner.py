@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections import Counter
 from typing import Any
@@ -479,5 +480,20 @@ def test_every_start_is_answered_exactly_once(actions: list[tuple[str, int]]) ->
             assert counts == dict.fromkeys(range(1, epoch + 1), 1)
             kept = {event.output for event in channel.of(StageDone)}
             assert set(desk.outbox) == kept
+
+    run(check())
+
+
+def test_a_decode_is_tiled_where_the_command_says_so() -> None:
+    async def check() -> None:
+        engine = FakeEngine()
+        async with runner(engine) as (desk, channel):
+            await through_all_stages(desk, channel)
+            assert engine.tiled == 0
+            latents = channel.of(StageDone)[1].output
+            again = start(Stage.DECODER, inputs=(latents,), attempt=2, epoch=2)
+            desk.handle(dataclasses.replace(again, tiled=True), {})
+            await channel.until(lambda: len(channel.of(StageDone)) == 4)
+            assert engine.tiled == 1
 
     run(check())

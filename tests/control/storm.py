@@ -153,6 +153,7 @@ class Storm:
             events.LoadStage: self.on_load_stage,
             events.DropStage: self.on_drop_stage,
             events.AskNodes: self.on_ask_nodes,
+            events.RestartEngine: self.on_restart_engine,
             events.ReleaseNode: self.on_release_node,
         }
 
@@ -266,6 +267,10 @@ class Storm:
     def on_ask_nodes(self, command: events.AskNodes) -> None:
         assert command.count > 0
 
+    def on_restart_engine(self, command: events.RestartEngine) -> None:
+        assert command.gpu not in self.controller.pool
+        self.vanish(command.gpu)
+
     def on_release_node(self, command: events.ReleaseNode) -> None:
         gpus = [gpu for gpu in self.engines if node_of(gpu) == command.node]
         for gpu in gpus:
@@ -341,8 +346,11 @@ class Storm:
         )
 
     def lose(self, gpu: GpuId) -> None:
-        if gpu not in self.engines:
-            return
+        if gpu in self.engines:
+            self.vanish(gpu)
+            self.handle(events.EngineLost(gpu=gpu, reason="killed"))
+
+    def vanish(self, gpu: GpuId) -> None:
         del self.engines[gpu]
         self.made = {ref for ref in self.made if ref.gpu != gpu}
         for work in list(self.work):
@@ -360,7 +368,6 @@ class Storm:
             for event, fenced in self.outbox
             if fenced or getattr(event, "gpu", None) != gpu
         ]
-        self.handle(events.EngineLost(gpu=gpu, reason="killed"))
 
     def publish(self, residency: dict[GpuId, frozenset[StageKey]], retire: tuple[str, ...]) -> None:
         self.epoch += 1

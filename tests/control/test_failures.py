@@ -453,3 +453,56 @@ def test_a_lost_snapshot_means_denoising_from_the_start() -> None:
     start = bench.starts["r"]
     assert (start.stage, start.attempt, start.inputs) == (Stage.DIT, 2, (bench.made[0],))
     assert bench.controller.progress("r", bench.now).step == 0
+
+
+# ------------------------------------------------------------------------------ silent engines
+@pytest.mark.parametrize("stage", Stage)
+def test_an_engine_that_is_silent_for_too_long_is_made_anew_and_its_work_goes_on(
+    stage: Stage,
+) -> None:
+    bench = Bench(prefetch_depth=0, silence_factor=5.0, silence_floor_s=10.0)
+    bench.join(0, 1)
+    bench.submit("known")
+    for _ in Stage:
+        if bench.starts["known"].stage is Stage.DIT:
+            for step in (1, 2, 3, 4):
+                bench.step("known", step)
+        bench.done("known")
+    at_stage(bench, "r", stage)
+    (gpu,) = bench.gpus["r"]
+    assert bench.do(events.Tick(), after=8.0) == []
+    commands = bench.do(events.Tick(), after=3.0)
+    assert only(commands, events.RestartEngine).gpu == gpu
+    assert only(commands, events.StartStage).gpus != (gpu,)
+
+
+def test_an_engine_that_runs_a_stage_for_the_first_time_has_more_time() -> None:
+    bench = Bench(silence_floor_s=10.0, unknown_stage_timeout_s=100.0)
+    bench.join(0)
+    bench.submit("r")
+    assert bench.do(events.Tick(), after=90.0) == []
+    assert kinds(bench.do(events.Tick(), after=20.0)) == ["RestartEngine"]
+
+
+# ------------------------------------------------------------------------------ out of memory
+def test_a_decode_that_ran_out_of_memory_is_tried_again_in_tiles() -> None:
+    bench = Bench(prefetch_depth=0)
+    bench.join(0, 1)
+    at_stage(bench, "r", Stage.DECODER)
+    latents = bench.starts["r"].inputs
+    assert not bench.starts["r"].tiled
+    start = only(bench.failed("r", "OutOfMemoryError", retryable=True), events.StartStage)
+    assert (start.stage, start.inputs, start.tiled) == (Stage.DECODER, latents, True)
+    assert bench.released[latents[0]] == 0
+
+
+def test_a_poisonous_request_fails_after_some_tries_and_tells_of_all() -> None:
+    bench = Bench(prefetch_depth=0, max_attempts=3, retry_backoff_s=0.0)
+    bench.join(0, 1)
+    at_stage(bench, "r", Stage.DECODER)
+    for error in ("MemoryError", "OSError"):
+        only(bench.failed("r", error, retryable=True), events.StartStage)
+    fail = only(bench.failed("r", "ClusterError", retryable=True), events.Fail)
+    assert fail.attempts == 3
+    for told in ("before that", "MemoryError", "OSError"):
+        assert told in fail.failure.message

@@ -1,0 +1,63 @@
+"""Stages that take far longer than they should: their engine hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elastic_dit.config import ControlConfig
+from elastic_dit.control.groups import Group, GroupState, GroupTable
+from elastic_dit.control.progress import ObservedTimes
+from elastic_dit.control.requests import RequestTable
+from elastic_dit.request import Stage
+from elastic_dit.state import GpuId
+
+__all__ = ["StepWatch"]
+
+
+class StepWatch:
+    """Knows how long a stage, or a denoising step, may be silent.
+
+    Members of a group watch one another more closely (`elastic_dit.engine.spmd`); this is for who
+    works alone, and for groups of which everybody hangs.
+
+    Parameters
+    ----------
+    config : ControlConfig
+    table : RequestTable
+    groups : GroupTable
+    times : ObservedTimes
+        What stages took so far.
+    """
+
+    def __init__(
+        self,
+        config: ControlConfig,
+        table: RequestTable,
+        groups: GroupTable,
+        times: ObservedTimes,
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._groups = groups
+        self._times = times
+
+    def __repr__(self) -> str:
+        return f"<StepWatch of {self._groups!r}>"
+
+    def hung(self, now: float) -> Iterator[tuple[GpuId, str]]:
+        """GPUs that have not been heard of for too long, and how long; O(groups)."""
+        for group in tuple(self._groups):
+            # One that waits for joiners, or to be told how to go on, stands still rightly.
+            limit_s = self._limit_s(group)
+            if now - group.step_at > limit_s and group.state is not GroupState.RESIZING:
+                what = "step" if group.stage is Stage.DIT else f"{group.stage} stage"
+                yield min(group.gpus or group.held), f"no end of a {what} within {limit_s:.1f} s"
+
+    def _limit_s(self, group: Group) -> float:
+        if group.state is GroupState.ABORTING:
+            return self._config.unknown_stage_timeout_s
+        request = self._table.live[group.request_id].request
+        expected_s = self._times.seconds(request, group.stage, group.dop)
+        if expected_s is None:
+            return self._config.unknown_stage_timeout_s
+        return max(self._config.silence_floor_s, self._config.silence_factor * expected_s)

@@ -172,6 +172,29 @@ def test_a_mix_of_known_requests_is_no_change() -> None:
         assert changed is (number == 2), number
 
 
+def test_requests_that_came_before_their_times_were_known_count_once_they_are() -> None:
+    there = world()
+    regime = Regime()
+    later = shape(5.45, 73.5, 9.7)
+    later.seconds.clear()
+    there.arrive(later, 18)
+    assert regime.changed(there.snapshot())
+    later.seconds["A10"] = FOUR_STEPS.seconds["A10"]
+    assert not regime.changed(there.snapshot())
+    there.arrive(ONE_STEP, 2)
+    assert regime.changed(there.snapshot())
+
+
+def test_times_that_never_become_known_are_not_waited_for() -> None:
+    there = world()
+    regime = Regime()
+    there.arrive(shape(1.0, 1.0, 1.0, kinds=()))
+    there.arrive(FOUR_STEPS, 50)
+    assert regime.changed(there.snapshot())
+    there.arrive(ONE_STEP, 2)
+    assert regime.changed(there.snapshot())
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from([FOUR_STEPS, ONE_STEP]), st.integers(1, 30)),

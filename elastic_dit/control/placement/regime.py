@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from elastic_dit.control.placement.demand import usual_kind
-from elastic_dit.control.snapshot import ArrivalSnapshot, ClusterSnapshot
+from elastic_dit.control.snapshot import ClusterSnapshot
 from elastic_dit.predict.shift import ShiftDetector
 from elastic_dit.request import Stage
 
@@ -18,9 +18,14 @@ _KNOWN = 16
 """Requests after which something like none of them is news."""
 _FAR = math.log(1.5)
 """How far from all before, log of a ratio of stage times, a request must be to be like none."""
+_LEAST_S = 1e-3
+"""A stage that takes less counts as this."""
 _BESIDE_DIT = (Stage.ENCODER, Stage.DECODER)
 _NEWS = 2
 """So many in a row are another workload."""
+_PATIENCE = 32
+"""Requests after one whose times are not known yet that wait for it: who comes first to a new
+cluster is part of what is usual there, though nobody knew then what it takes."""
 
 
 class Regime:
@@ -59,35 +64,40 @@ class Regime:
 
     def changed(self, snapshot: ClusterSnapshot) -> bool:
         """Whether another regime has begun since the last look; then it is this one."""
-        fresh = max(0, min(snapshot.accepted - self._seen, len(snapshot.arrivals)))
-        self._seen = snapshot.accepted
-        kind = usual_kind(snapshot)
-        latest = snapshot.arrivals[len(snapshot.arrivals) - fresh :]
-        observed = [self._observe(snapshot, arrival, kind) for arrival in latest]
-        begun = [since for since in observed if since is not None]
-        if not begun and self._since is None and len(snapshot.arrivals) >= _FIRST:
-            begun = [snapshot.arrivals[0].at]
-        if begun:
-            self._since = begun[-1]
-        return bool(begun)
+        begun = None
+        for at, seconds in self._fresh(snapshot):
+            shift = self._detector.observe(at, seconds)
+            since = shift.since_s if shift is not None else self._news_since(at, seconds)
+            if since is not None:
+                self._begin()
+                begun = since
+        if begun is None and self._since is None and len(snapshot.arrivals) >= _FIRST:
+            begun = snapshot.arrivals[0].at
+        if begun is not None:
+            self._since = begun
+        return begun is not None
 
-    def _observe(
-        self, snapshot: ClusterSnapshot, arrival: ArrivalSnapshot, kind: str
-    ) -> float | None:
-        """When another regime began, if this arrival shows that one did."""
-        seconds = snapshot.shapes[arrival.shape].seconds.get(kind, {})
-        if len(seconds) < len(Stage) or min(seconds.values()) <= 0:
-            return None
-        shift = self._detector.observe(arrival.at, seconds)
-        since = shift.since_s if shift is not None else self._news_since(arrival.at, seconds)
-        if since is not None:
-            self._begin()
-        return since
+    def _fresh(self, snapshot: ClusterSnapshot) -> Iterator[tuple[float, Mapping[Stage, float]]]:
+        """Arrivals not looked at before, with what their stages take.
+
+        One whose times are not known yet is waited for, and those behind it, for a while.
+        """
+        kind = usual_kind(snapshot)
+        first = snapshot.accepted - len(snapshot.arrivals)
+        self._seen = min(max(self._seen, first), snapshot.accepted)
+        for arrival in snapshot.arrivals[self._seen - first :]:
+            seconds = snapshot.shapes[arrival.shape].seconds.get(kind, {})
+            known = len(seconds) == len(Stage) and sum(seconds.values()) > 0
+            if not known and snapshot.accepted - self._seen <= _PATIENCE:
+                return
+            self._seen += 1
+            if known:
+                yield arrival.at, seconds
 
     def _news_since(self, at: float, seconds: Mapping[Stage, float]) -> float | None:
         """When a run of requests like none before began; None where there is no such run."""
-        dit = math.log(seconds[Stage.DIT])
-        ratios = {stage: dit - math.log(seconds[stage]) for stage in _BESIDE_DIT}
+        logs = {stage: math.log(max(seconds[stage], _LEAST_S)) for stage in Stage}
+        ratios = {stage: logs[Stage.DIT] - logs[stage] for stage in _BESIDE_DIT}
         if self._known >= _KNOWN and self._is_far(ratios):
             self._news.append(at)
             return self._news[0] if len(self._news) >= _NEWS else None

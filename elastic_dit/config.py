@@ -171,7 +171,7 @@ class ControlConfig(_Section):
     """GPU numbers set aside for each machine; groups form inside one such block first."""
     profile: Annotated[str, Field(min_length=1)] | None = None
     """Latencies that policies expect before they have seen any: the file or database URL that
-    ``elastic-dit profile --rib`` wrote, as the scheduler's machine sees it. Refined while serving."""
+    ``elastic-dit profile --rib`` wrote, as the scheduler's machine sees it; refined in use."""
     profile_interval_s: Seconds = 60.0
     """Seconds between two writes of what was seen to the profile."""
     finished_kept: Count = 1_000

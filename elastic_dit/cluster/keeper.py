@@ -133,15 +133,18 @@ class RequestKeeper:
 
     async def _open(self) -> None:
         entries = await self._journal.read(lambda journal: journal.begin_life())
-        kept = {entry.request_id for entry in entries if entry.attempts}
-        if kept:
-            kept &= await asyncio.to_thread(lambda: set(self._store.ids()))
+        kept = await asyncio.to_thread(self._kept_of, entries)
         ends = list(self._resumption.resume(entries, kept))
         for end in ends:
             self._journal.write(end)
         if entries:
             text = "%d requests of an earlier life go on; %d more had a result, or no more tries"
             logger.warning(text, len(entries) - len(ends), len(ends))
+
+    def _kept_of(self, entries: Sequence[Entry]) -> set[str]:
+        """Ids of those whose results are there, only their ends not written."""
+        began = (entry.request for entry in entries if entry.attempts)
+        return {request.request_id for request in began if self._store.holds(request)}
 
     # -- what is asked
     async def find(self, request_ids: Iterable[str]) -> dict[str, Entry]:

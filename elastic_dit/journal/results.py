@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["ResultStore"]
 
 _SUFFIX = ".safetensors"
+_LENGTH_BYTES = 8
+"""A safetensors file begins with the length of its header, little-endian."""
 _records = TypeAdapter(tuple[StageRecord, ...])
 
 
@@ -39,9 +41,8 @@ class ResultStore:
 
     Examples
     --------
-    >>> import tempfile
-    >>> ResultStore(tempfile.mkdtemp()).exists("r1")
-    False
+    >>> ResultStore("s3://videos/finished")  # doctest: +SKIP
+    ResultStore('s3://videos/finished')
     """
 
     def __init__(self, url: str) -> None:
@@ -109,9 +110,18 @@ class ResultStore:
             cause = f"its file in {self.url} is damaged ({type(error).__name__}: {error})"
             raise ResultGone(request_id, cause) from None
 
-    def exists(self, request_id: str) -> bool:
-        """Whether there is a result."""
-        return bool(self._files.exists(self._path(request_id)))
+    def holds(self, request: GenerationRequest) -> bool:
+        """Whether there is a result of just this request; only the head of its file is read."""
+        path = self._path(request.request_id)
+        try:
+            length = self._files.cat_file(path, start=0, end=_LENGTH_BYTES)
+            end = _LENGTH_BYTES + int.from_bytes(length, "little")
+            description = _metadata(self._files.cat_file(path, start=0, end=end))
+            kept = GenerationRequest.model_validate_json(description["request"])
+        except Exception:
+            # None, or a damaged one, whatever that makes the libraries say.
+            return False
+        return kept == request
 
     def delete(self, request_id: str) -> None:
         """Remove a result, if there is one."""
@@ -119,17 +129,6 @@ class ResultStore:
             self._files.rm_file(self._path(request_id))
         except FileNotFoundError:
             return
-
-    def ids(self) -> Iterator[str]:
-        """Ids of the requests whose results are there."""
-        try:
-            names = self._files.ls(self._root, detail=False)
-        except FileNotFoundError:
-            return
-        for name in names:
-            stem = name.rpartition("/")[2]
-            if stem.endswith(_SUFFIX):
-                yield stem.removesuffix(_SUFFIX)
 
     def _path(self, request_id: str) -> str:
         return f"{self._root}/{request_id}{_SUFFIX}"
@@ -158,8 +157,8 @@ def _read(request_id: str, content: bytes) -> Video | Image:
 
 def _metadata(content: bytes) -> dict[str, str]:
     """The free part of a safetensors header; its NumPy reader leaves it out."""
-    length = int.from_bytes(content[:8], "little")
-    header: dict[str, Any] = json.loads(content[8 : 8 + length])
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    header: dict[str, Any] = json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])
     described: dict[str, str] = header["__metadata__"]
     return described
 

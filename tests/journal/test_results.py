@@ -25,17 +25,15 @@ def result(request_id: str, **fields: int) -> Video | Image:
 @pytest.mark.parametrize("name", ["plain", "..", "a:b.c-d_e"])
 def test_a_result_comes_back_as_it_was(tmp_path: Path, name: str, frames: int) -> None:
     store = ResultStore(str(tmp_path / "results"))
-    assert not store.exists(name)
-    assert list(store.ids()) == []
     kept = result(name, num_frames=frames)
+    assert not store.holds(kept.request)
     assert store.save(kept, (RECORD,)) > kept.frames.nbytes
     again = store.load(name)
     assert type(again) is type(kept)
     assert np.array_equal(again.frames, kept.frames)
     assert again.request == kept.request
     assert again.records == (RECORD,)
-    assert store.exists(name)
-    assert list(store.ids()) == [name]
+    assert store.holds(kept.request)
     assert [path.parent for path in tmp_path.rglob("*.safetensors")] == [tmp_path / "results"]
 
 
@@ -68,6 +66,15 @@ def test_a_damaged_file_is_said_to_be_so(tmp_path: Path, kind: str) -> None:
         store.load("a")
 
 
+def test_a_result_of_another_request_of_that_name_is_none_of_this(tmp_path: Path) -> None:
+    store = ResultStore(str(tmp_path))
+    store.save(result("a"))
+    assert store.holds(make_request("a"))
+    assert not store.holds(make_request("a", prompt="a blue square"))
+    (tmp_path / "a.safetensors").write_bytes(b"no header")
+    assert not store.holds(make_request("a"))
+
+
 def test_a_file_under_another_name_is_not_believed(tmp_path: Path) -> None:
     store = ResultStore(str(tmp_path))
     store.save(result("a"))
@@ -81,8 +88,8 @@ def test_other_places_than_folders_are_fsspecs_affair() -> None:
     kept = result("a")
     store.save(kept)
     assert np.array_equal(store.load("a").frames, kept.frames)
-    assert list(store.ids()) == ["a"]
+    assert store.holds(kept.request)
     store.delete("a")
-    assert not store.exists("a")
+    assert not store.holds(kept.request)
     with pytest.raises(ConfigError, match=r"journal\.results = 'gopher://x'"):
         ResultStore("gopher://x")

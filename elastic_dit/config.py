@@ -29,6 +29,7 @@ __all__ = [
     "Config",
     "ControlConfig",
     "EngineConfig",
+    "FaultsConfig",
     "HttpConfig",
     "JournalConfig",
     "ModelConfig",
@@ -231,6 +232,27 @@ class TransferConfig(_Section):
     """Wait before the second pull; doubles with each further one."""
 
 
+class FaultsConfig(_Section):
+    """Faults on purpose, for tests and drills; an engine takes them from its own settings only."""
+
+    seed: int | None = None
+    """Of the dice; without one, nothing ever goes wrong on purpose."""
+    transfer_delay: Fraction = 0.0
+    """Part of the transfers that are delayed, …"""
+    transfer_delay_s: Annotated[float, Field(ge=0.0)] = 0.0
+    """… by this."""
+    transfer_loss: Fraction = 0.0
+    """Part of the transfers that never arrive."""
+    transfer_corruption: Fraction = 0.0
+    """Part of the transfers that arrive damaged."""
+    step_delay_s: Annotated[float, Field(ge=0.0)] = 0.0
+    """Added to every denoising step."""
+    decode_delay_s: Annotated[float, Field(ge=0.0)] = 0.0
+    """Added to every decode."""
+    decode_out_of_memory: Fraction = 0.0
+    """Part of the decodes that run out of memory, unless they are tiled."""
+
+
 class ClientConfig(_Section):
     """Waits of a client."""
 
@@ -288,6 +310,7 @@ class Config(_Section):
     admission: AdmissionConfig = AdmissionConfig()
     journal: JournalConfig = JournalConfig()
     transfer: TransferConfig = TransferConfig()
+    faults: FaultsConfig = FaultsConfig()
     client: ClientConfig = ClientConfig()
     http: HttpConfig = HttpConfig()
 

@@ -11,6 +11,7 @@ from typing import Any
 from elastic_dit.cluster.channel import Channel
 from elastic_dit.cluster.engine_host import EngineHost
 from elastic_dit.cluster.group_desk import GroupDesk, Place
+from elastic_dit.cluster.injector import Injector
 from elastic_dit.cluster.outbox import Outbox
 from elastic_dit.cluster.snapshot_desk import SnapshotDesk
 from elastic_dit.cluster.stage_desk import StageDesk
@@ -51,6 +52,7 @@ class EngineRunner:
 
     Attributes
     ----------
+    injector : Injector
     host : EngineHost
     outbox : Outbox
     inbox : Inbox
@@ -65,7 +67,9 @@ class EngineRunner:
     """
 
     def __init__(self, make_engine: Callable[[], Engine], channel: Channel, config: Config) -> None:
-        self.host = EngineHost(make_engine)
+        self.injector = Injector(config.faults)
+        channel = self.injector.around_channel(channel)
+        self.host = EngineHost(lambda: self.injector.around_engine(make_engine()))
         self.outbox = Outbox()
         self.inbox = Inbox(channel, self.outbox, config.transfer, self.host.aside)
         self.loader = StageLoader(self.host, channel)

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from bokeh.models import CustomJS
-from distributed.dashboard.components import add_periodic_callback
+from distributed.dashboard.components import DashboardComponent, add_periodic_callback
 from distributed.dashboard.components.scheduler import env
 from distributed.utils import log_errors
 
@@ -32,22 +32,35 @@ def fill_document(
     update_ms : int
         Milliseconds between two updates.
     """
-    queues, timeline = StageQueues(desk), Timeline(desk)
-    panels = {name: Panel(desk, name) for name in PANELS}
-    parts: list[StageQueues | Timeline | Panel] = [queues, timeline, *panels.values()]
-    for part in parts:
-        part.update()
-        add_periodic_callback(doc, part, update_ms)
-    sources = {name: panel.source for name, panel in panels.items()}
-    drawings = {"queues": queues.root, "timeline": timeline.root}
-    start = CustomJS(args={"sources": sources, "drawings": drawings}, code=_START)
+    parts = _Parts(desk)
+    parts.update()
+    add_periodic_callback(doc, parts, update_ms)
+    timeline = parts.timeline.root
+    timeline.tags = list(parts.sources.values())  # what no root refers to is not kept in step
+    drawings = {"queues": parts.queues.root, "timeline": timeline}
+    start = CustomJS(args={"sources": parts.sources, "drawings": drawings}, code=_START)
     doc.js_on_event("document_ready", start)
-    timeline.root.tags = list(sources.values())  # what no drawing refers to is not kept in step
     doc.title = "elastic-dit"
     for drawing in drawings.values():
         doc.add_root(drawing)
     doc.template = _template()
     doc.template_variables.update(template_variables)
+
+
+class _Parts(DashboardComponent):  # type: ignore[misc]
+    """All of it, so that everything a viewer sees is of the same board."""
+
+    def __init__(self, desk: DashboardDesk) -> None:
+        self.queues, self.timeline = StageQueues(desk), Timeline(desk)
+        self._panels = {name: Panel(desk, name) for name in PANELS}
+        self.sources = {name: panel.source for name, panel in self._panels.items()}
+
+    def update(self) -> None:
+        """Bring every part in line."""
+        self.queues.update()
+        self.timeline.update()
+        for panel in self._panels.values():
+            panel.update()
 
 
 _START = "window.elasticDit.start(sources, drawings)"

@@ -56,7 +56,7 @@ class Trouble:
         Seconds on the control plane's clock.
     what : str
         ``request failed``, ``stage failed``, ``load failed``, ``engine lost``, ``inputs lost`` or
-        ``engine restarted``.
+        ``restarted``.
     subject : str
         A request, or a stage, or empty.
     gpus : tuple of int
@@ -173,7 +173,7 @@ _Told = tuple[str, str, tuple[GpuId, ...], str]
 
 _TROUBLES: dict[type, Callable[[Any], _Told]] = {
     events.EngineLost: lambda lost: ("engine lost", "", (lost.gpu,), lost.reason),
-    events.RestartEngine: lambda lost: ("engine restarted", "", (lost.gpu,), lost.reason),
+    events.RestartEngine: lambda lost: ("restarted", "", (lost.gpu,), lost.reason),
     events.StageLoadFailed: lambda load: (
         "load failed",
         f"{load.model}/{load.stage}",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from elastic_dit.control.controller import Controller
-from elastic_dit.control.gpus import Gpu, GpuPool
+from elastic_dit.control.gpus import GpuPool
 from elastic_dit.control.groups import Group
 from elastic_dit.request import Stage
 from elastic_dit.state import GpuId
@@ -86,6 +86,7 @@ class Lanes:
         self.ended = 0
         self._spans: deque[Span] = deque(maxlen=SPANS_KEPT)
         self._open: dict[GpuId, Span] = {}
+        self._held: dict[GpuId, tuple[Group, int]] = {}
         self._dops: dict[tuple[str, int], int] = {}
         self._seen = 0
 
@@ -110,7 +111,13 @@ class Lanes:
             self._close(gpu, now)
         for node in pool.touched(self._seen):
             for gpu in pool.node(node):
-                self._look(pool[gpu], now)
+                # Most GPUs of a machine are as they were: nothing but a look at each.
+                group, held = pool[gpu].group, self._held.get(gpu)
+                if group is None:
+                    if held is not None:
+                        self._close(gpu, now)
+                elif held is None or held[0] is not group or held[1] != len(group.gpus):
+                    self._turn(gpu, group, now)
         self._seen = pool.version
 
     def forget(self, pool: GpuPool, live: Iterable[Group], now: float) -> None:
@@ -122,18 +129,17 @@ class Lanes:
             for gpu in list(self._open):
                 self._close(gpu, now)
 
-    def _look(self, gpu: Gpu, now: float) -> None:
-        group, was = gpu.group, self._open.get(gpu.gpu)
-        if group is None:
-            if was is not None:
-                self._close(gpu.gpu, now)
+    def _turn(self, gpu: GpuId, group: Group, now: float) -> None:
+        """A GPU turns to other work, or to the same with other company."""
+        was = self._open.get(gpu)
+        goes_on = was is not None and _is_same(was, group)
+        if was is not None and not goes_on:
+            self._close(gpu, now)
+        self._held[gpu] = (group, group.dop)
+        if goes_on:
             return
-        if was is not None and _is_same(was, group):
-            return
-        if was is not None:
-            self._close(gpu.gpu, now)
-        self._open[gpu.gpu] = Span(
-            gpu=gpu.gpu,
+        self._open[gpu] = Span(
+            gpu=gpu,
             request_id=group.request_id,
             model=group.key.model,
             stage=group.stage,
@@ -141,7 +147,7 @@ class Lanes:
             attempt=group.attempt,
             start=now,
         )
-        if group.gpus[0] == gpu.gpu and group.stage is Stage.DIT:
+        if group.gpus[0] == gpu and group.stage is Stage.DIT:
             self._weigh(group, now)
 
     def _weigh(self, group: Group, now: float) -> None:
@@ -161,19 +167,9 @@ class Lanes:
 
     def _close(self, gpu: GpuId, now: float) -> None:
         span = self._open.pop(gpu)
+        del self._held[gpu]
         self.ended += 1
-        self._spans.append(
-            Span(
-                gpu=span.gpu,
-                request_id=span.request_id,
-                model=span.model,
-                stage=span.stage,
-                dop=span.dop,
-                attempt=span.attempt,
-                start=span.start,
-                end=now,
-            )
-        )
+        self._spans.append(replace(span, end=now))
 
 
 def _is_same(span: Span, group: Group) -> bool:

@@ -116,7 +116,8 @@ async def test_handlers_answer(scheduler: Any, a: Worker, b: Worker) -> None:
         await engine.elastic_dit_count_tokens(model="none", text="one")
     seen = await engine.elastic_dit_inspect()
     assert seen["gpu"] == 0
-    assert len(seen["outbox"]) == 3
+    kept = [(ref["stage"], ref["step"]) for ref in seen["outbox"]]
+    assert kept == [("encoder", 0), ("dit", 10), ("dit", 0), ("decoder", 0)]
     assert seen["outbox_bytes"] == plugins[0].runner.outbox.nbytes
     assert [transfer["tries"] for transfer in seen["transfers"]] == [0, 0]
     channel = engine_plugin.WorkerChannel(b)
@@ -149,6 +150,8 @@ async def test_teardown_leaves_a_worker_that_ignores_late_commands(
         "elastic_dit_count_tokens",
         "elastic_dit_allowed_dops",
         "elastic_dit_inspect",
+        "elastic_dit_keep_result",
+        "elastic_dit_restore_result",
     }
     await a.plugin_remove(EnginePlugin.name)
     assert set(a.handlers) == handlers

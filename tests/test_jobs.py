@@ -32,7 +32,7 @@ def slow():
     return FakeEngine(seconds=FakeSeconds(step=FOREVER))
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_another_client_gets_the_result_and_the_progress():
     engine = FakeEngine(seconds=FakeSeconds(step=0.02))
     async with (
@@ -51,7 +51,7 @@ async def test_another_client_gets_the_result_and_the_progress():
         assert np.array_equal((await late).frames, video.frames)
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_failures_and_cancellations_are_told_to_those_who_come_later():
     engine = FakeEngine(
         failures=[FakeFailure(stage=Stage.DIT, request_id="bad", error=ValueError("no red"))]
@@ -72,7 +72,7 @@ async def test_failures_and_cancellations_are_told_to_those_who_come_later():
         await cluster.is_clean()
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_ids_that_nobody_knows_and_results_that_nobody_has():
     async with serving(1) as cluster, connect(cluster) as client:
         for question in (client.future, client.status_of):
@@ -89,7 +89,7 @@ async def test_ids_that_nobody_knows_and_results_that_nobody_has():
             await client.future("r1")
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_before_anybody_brought_settings_nobody_is_unknown():
     async with (
         Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler,
@@ -104,7 +104,7 @@ async def test_before_anybody_brought_settings_nobody_is_unknown():
         assert await client.requests() == []
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_request_can_be_cancelled_by_its_id_for_everybody():
     async with (
         serving(1, make=slow) as cluster,
@@ -121,7 +121,7 @@ async def test_a_request_can_be_cancelled_by_its_id_for_everybody():
         await cluster.is_clean()
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_requests_are_listed_a_page_at_a_time():
     async with serving(1, make=slow) as cluster, connect(cluster) as client:
         names = [f"r{index}" for index in range(5)]

@@ -110,7 +110,7 @@ class RequestKeeper:
         JournalError
             Where the journal cannot be opened: then nothing is accepted.
         """
-        if self._opening.done() and self._opening.exception() is not None:
+        if _failure(self._opening) is not None:
             self._opening = self._begin_opening()
         await asyncio.shield(self._opening)
 
@@ -262,6 +262,10 @@ def _nothing(_: object) -> None:
     """A question that only waits for its turn."""
 
 
+def _failure(opening: asyncio.Task[None]) -> BaseException | None:
+    return opening.exception() if opening.done() and not opening.cancelled() else None
+
+
 def _log_failure(opening: asyncio.Task[None]) -> None:
-    if not opening.cancelled() and (error := opening.exception()) is not None:
+    if (error := _failure(opening)) is not None:
         logger.error("Nothing is accepted: %s", error)

@@ -47,7 +47,7 @@ def test_an_interface_that_was_named_is_left() -> None:
 
 
 @pytest.mark.cluster
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_scheduler_that_is_open_to_all_is_warned_of(caplog):
     for host, said in (("127.0.0.1", False), ("0.0.0.0", True)):
         caplog.clear()

@@ -81,7 +81,7 @@ async def test_a_flood_is_refused_at_once_and_what_was_accepted_ends():
         assert isinstance(await (await client.submit("a circle")), Video)
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_what_is_refused_costs_no_engine_a_question():
     async with (
         serving(1, config=limits(max_per_client=1), make=lambda: FakeEngine(
@@ -103,7 +103,7 @@ async def test_what_is_refused_costs_no_engine_a_question():
         assert await future.cancel()
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_deadline_that_cannot_be_met_is_refused_at_once():
     async with serving(1, make=make) as cluster, connect(cluster) as client:
         await (await client.submit("a circle", num_inference_steps=STEPS))
@@ -113,7 +113,7 @@ async def test_a_deadline_that_cannot_be_met_is_refused_at_once():
         await eventually(lambda: not cluster.control.reactor.controller.table.live)
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_refused_batch_leaves_those_alone_that_were_there():
     async with (
         serving(1, config=limits(max_per_client=3), make=lambda: FakeEngine(

@@ -70,7 +70,7 @@ async def life(config, engines=1, make=FakeEngine):
 
 
 # ----------------------------------------------------------------------------------- restarts
-@gen_test()
+@gen_test(timeout=90)
 async def test_what_waited_or_ran_runs_again_and_what_had_finished_is_there(tmp_path):
     config, decodes = durable(tmp_path), Counter()
     async with life(config, 2, counting(decodes, step=0.01)) as (cluster, client):
@@ -97,7 +97,7 @@ async def test_what_waited_or_ran_runs_again_and_what_had_finished_is_there(tmp_
     assert decodes == dict.fromkeys(("done", *(f"r{i}" for i in range(6))), 1)
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_result_without_its_end_is_taken_for_the_end(tmp_path):
     config = durable(tmp_path)
     async with life(config) as (cluster, client):
@@ -118,7 +118,7 @@ async def test_a_result_without_its_end_is_taken_for_the_end(tmp_path):
     assert not decodes
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_request_that_takes_the_cluster_down_again_and_again_is_failed(tmp_path):
     config = durable(tmp_path)
     journal = SqliteJournal(config.journal.path)
@@ -135,7 +135,7 @@ async def test_a_request_that_takes_the_cluster_down_again_and_again_is_failed(t
 
 
 # -------------------------------------------------------------------------------- idempotency
-@gen_test()
+@gen_test(timeout=90)
 async def test_the_same_id_and_body_is_the_same_job_in_every_life(tmp_path):
     config, decodes = durable(tmp_path), Counter()
     async with life(config, 1, counting(decodes, step=0.01)) as (_, client):
@@ -158,7 +158,7 @@ async def test_the_same_id_and_body_is_the_same_job_in_every_life(tmp_path):
     assert decodes == {"r1": 1}
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_failed_and_cancelled_jobs_stay_so(tmp_path):
     def failing():
         error = FakeFailure(stage=Stage.DIT, request_id="bad", error=ValueError("no red"))
@@ -182,7 +182,7 @@ async def test_failed_and_cancelled_jobs_stay_so(tmp_path):
 
 
 # ------------------------------------------------------------------------- clients and workers
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_durable_job_outlives_its_client(tmp_path):
     config = durable(tmp_path)
     async with serving(1, config=config, make=counting(Counter(), step=0.02)) as cluster:
@@ -194,7 +194,7 @@ async def test_a_durable_job_outlives_its_client(tmp_path):
         await cluster.is_clean()
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_kept_result_outlives_its_worker(tmp_path):
     decodes = Counter()
     async with life(durable(tmp_path), 2, counting(decodes)) as (cluster, client):
@@ -208,7 +208,7 @@ async def test_a_kept_result_outlives_its_worker(tmp_path):
     assert decodes == {"r1": 1}
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_deleted_result_is_said_to_be_gone_and_can_be_made_again(tmp_path):
     config = durable(tmp_path)
     async with life(config) as (cluster, client):
@@ -224,7 +224,7 @@ async def test_a_deleted_result_is_said_to_be_gone_and_can_be_made_again(tmp_pat
 
 
 # --------------------------------------------------------------------------------- the medium
-@gen_test()
+@gen_test(timeout=90)
 async def test_nothing_is_accepted_that_cannot_be_written_down(tmp_path):
     async with life(durable(tmp_path), 1, counting(Counter(), step=FOREVER)) as (cluster, client):
         keeper = cluster.control.reactor.keeper
@@ -241,7 +241,7 @@ async def test_nothing_is_accepted_that_cannot_be_written_down(tmp_path):
         assert await client.submit("a circle", request_id="r1")
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_journal_in_use_is_told_to_whoever_brings_the_settings(tmp_path):
     config = durable(tmp_path)
     other = SqliteJournal(config.journal.path)
@@ -258,7 +258,7 @@ async def test_a_journal_in_use_is_told_to_whoever_brings_the_settings(tmp_path)
         await ensure_control(scheduler.address, config=config)
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_place_for_results_that_nobody_knows_is_refused_each_time(tmp_path):
     config = durable(tmp_path, results="gopher://x")
     async with Scheduler(
@@ -270,7 +270,7 @@ async def test_a_place_for_results_that_nobody_knows_is_refused_each_time(tmp_pa
             await ensure_control(scheduler.address)
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_result_that_cannot_be_kept_is_given_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr("elastic_dit.cluster.file_calls.BACKOFF_S", 0.01)
     (tmp_path / "file").write_text("no folder")
@@ -284,7 +284,7 @@ async def test_a_result_that_cannot_be_kept_is_given_all_the_same(tmp_path, monk
             await client.future("r1")
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_requests_are_forgotten_after_their_time_to_live(tmp_path):
     async with life(durable(tmp_path, ttl_s=0.3)) as (cluster, client):
         await (await client.submit("a circle", request_id="r1"))
@@ -298,7 +298,7 @@ async def test_requests_are_forgotten_after_their_time_to_live(tmp_path):
             await client.status_of("r1")
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_the_list_spans_lives(tmp_path):
     config = durable(tmp_path)
     async with life(config) as (_, client):
@@ -318,7 +318,7 @@ async def test_the_list_spans_lives(tmp_path):
         assert [status.request_id for status in mine] == ["a", "c"]
 
 
-@gen_test()
+@gen_test(timeout=90)
 async def test_a_request_whose_model_is_served_no_longer_ends_with_that_reason(tmp_path):
     config = durable(tmp_path)
     waits = config.client.model_copy(update={"ready_timeout_s": 0.3})

@@ -230,6 +230,7 @@ class GroupTable:
             gpus=joiners,
             started_at=group.started_at,
             total_steps=group.total_steps,
+            step_at=group.step_at,
             state=GroupState.ABORTING,
             held=set(joiners),
         )

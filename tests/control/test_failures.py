@@ -10,6 +10,7 @@ from elastic_dit.control.dispatch import Fcfs
 from elastic_dit.control.groups import GroupState
 from elastic_dit.request import Stage
 from elastic_dit.state import Phase
+from tests.cluster.scripted import Scripted
 
 from .bench import Bench, kinds, make_request, only
 
@@ -506,3 +507,18 @@ def test_a_poisonous_request_fails_after_some_tries_and_tells_of_all() -> None:
     assert fail.attempts == 3
     for told in ("before that", "MemoryError", "OSError"):
         assert told in fail.failure.message
+
+
+def test_a_joiner_that_came_too_late_is_given_the_time_to_say_so() -> None:
+    bench = Bench(Scripted(), unknown_stage_timeout_s=100.0)
+    bench.now = 1_000.0
+    bench.join(0, 1)
+    at_stage(bench, "r", Stage.DIT)
+    alone = bench.epochs["r"]
+    bench.controller.dispatch.orders.append(actions.Resize("r", (0, 1), "as the test says"))
+    only(bench.do(events.Tick()), events.Resize)
+    bench.epochs["r"], bench.gpus["r"] = alone, (0,)
+    assert "Abort" in kinds(bench.done("r"))
+    assert bench.controller.pool[1].group.state is GroupState.ABORTING
+    assert "RestartEngine" not in kinds(bench.do(events.Tick()))
+    assert "RestartEngine" in kinds(bench.do(events.Tick(), after=101.0))

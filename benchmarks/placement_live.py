@@ -33,6 +33,8 @@ LIMIT_S = 240.0
 MANY_STEPS, FEW_STEPS = 30, 2
 _LOOK_S = 0.25
 """Seconds between two looks at the clock, and at what came back."""
+_FETCH_S = 60.0
+"""Longest transfer of a result that is there, seconds."""
 _QUICK = {"interval_s": 1.0, "cooldown_s": 3.0, "confirm_looks": 2}
 """Placement that looks often enough for traces of a minute; a real deployment has the defaults."""
 _WINDOW_S = 5.0
@@ -290,7 +292,7 @@ def _outcomes(futures: Sequence[GenerationFuture]) -> tuple[int, int]:
     lost = 0
     for future in futures:
         try:
-            future.result(timeout=1.0)
+            future.result(timeout=_FETCH_S if future.done() else _LOOK_S)
         except (ElasticDitError, TimeoutError):
             lost += 1
     return lost, sum(future.progress().attempt > 1 for future in futures)

@@ -6,6 +6,7 @@ import click
 
 from elastic_dit._version import __version__
 from elastic_dit.cli.demo import demo
+from elastic_dit.cli.drill import drill
 from elastic_dit.cli.generate import generate
 from elastic_dit.cli.plan import plan
 from elastic_dit.cli.profile import profile
@@ -26,5 +27,16 @@ def commands(debug: bool) -> None:
     del debug  # `elastic_dit.cli.main` looks for it before anything is imported
 
 
-for command in (demo, generate, plan, profile, reproduce, serve, status, train_predictor, verify):
+for command in (
+    demo,
+    drill,
+    generate,
+    plan,
+    profile,
+    reproduce,
+    serve,
+    status,
+    train_predictor,
+    verify,
+):
     commands.add_command(command)

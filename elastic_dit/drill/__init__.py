@@ -1,0 +1,1 @@
+"""Named faults under load, and what became of the requests."""

@@ -16,7 +16,7 @@ from elastic_dit.dashboards.lanes import Span
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import Phase
 
-__all__ = ["Board", "build_board"]
+__all__ = ["Board", "Row", "build_board", "span_row"]
 
 REQUESTS_SHOWN = 500
 """Live requests that are listed; the summary counts all."""
@@ -24,6 +24,7 @@ DECISIONS_SHOWN = 60
 """Latest decisions that are listed."""
 
 Row = dict[str, Any]
+"""Fields of one line, all JSON-able."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,11 @@ def build_board(controller: Controller, history: History, now: float, to_wall: f
         at=now + to_wall,
         window_s=WINDOW_S,
         summary=_summary(controller, history, len(groups), now),
-        queues=[_sample(sample.at + to_wall, sample.waiting) for sample in history.samples],
+        queues=[
+            _sample(sample.at + to_wall, sample.waiting)
+            for sample in history.samples
+            if sample.at >= since
+        ],
         gpus=[_gpu(controller, history, gpu, now) for gpu in sorted(controller.pool, key=_number)],
         requests=_requests(controller, now),
         ratio=_ratio(controller, history),

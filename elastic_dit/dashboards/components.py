@@ -230,7 +230,7 @@ def _show_until(shown: Range1d, at: float, window_s: float) -> None:
 
 
 def _figure(name: str, x_range: Range1d, y_range: Any, height: int = 190) -> Any:
-    """A drawing without a frame, in colours that go with light and dark until the page sets them."""  # noqa: E501
+    """A drawing without a frame; the page adapts the colour of its letters to light and dark."""
     root = figure(
         name=name, height=height, x_range=x_range, y_range=y_range, sizing_mode="stretch_width",
         tools="", toolbar_location=None, background_fill_color=None, border_fill_color=None,

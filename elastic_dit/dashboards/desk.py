@@ -70,7 +70,7 @@ class DashboardDesk:
             self._build(now)
 
     def look(self) -> Board:
-        """How things are, at most `FRESH_S` ago: the same object for everybody until the next tick."""  # noqa: E501
+        """How things are, or were at most `FRESH_S` ago: one board for everybody until the next."""
         now = self._looked_at = self._watched.clock()
         if self._board is None or now - self._built_at > FRESH_S:
             return self._build(now)

@@ -21,6 +21,8 @@ WINDOW_S = 180.0
 """How far back the page looks, seconds."""
 SAMPLE_S = 0.5
 """Least time between two samples of the queues, seconds."""
+_SOON = 0.9
+"""Part of it after which the next one may be taken: ticks are not exactly as far apart."""
 PREDICT_S = 2.0
 """Seconds between two predictions, as between two looks of the placement policies."""
 TROUBLES_KEPT = 100
@@ -137,7 +139,7 @@ class History:
         now : float
             Seconds on its clock.
         """
-        if self.samples and now - self.samples[-1].at < SAMPLE_S / 2:
+        if self.samples and now - self.samples[-1].at < _SOON * SAMPLE_S:
             return
         waiting = dict.fromkeys(Stage, 0)
         for key, queue in controller.table.queues.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def test_makes_what_the_plain_pipeline_makes(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert "Traceback" not in ran.err
     assert "3 of 3" in ran.err
+    assert re.search(r"^Live page: http://127\.0\.0\.1:\d+/elastic-dit$", ran.err, re.MULTILINE)
     report = DemoReport.model_validate_json(ran.out)
     assert ran.out == (tmp_path / "report.json").read_text()
 

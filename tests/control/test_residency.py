@@ -170,7 +170,7 @@ def test_an_order_that_waits_for_running_work_is_not_overdue() -> None:
     bench.submit("a")
     bench.plan(1, {0: (E, T, D)})
     for _ in range(3):
-        assert bench.do(events.Tick(), after=1000.0) == []
+        assert bench.do(events.Tick(), after=400.0) == []
 
 
 def test_a_retired_machine_is_drained_and_given_back_once() -> None:

@@ -265,10 +265,15 @@ window.elasticDit = (() => {
     }
     drawn = [...(drawings instanceof Map ? drawings.values() : Object.values(drawings))]
     const timeline = drawn.at(-1)
-    timeline.x_range.connect(timeline.x_range.change, () => {
+    const look = () => {
       heard = Date.now()
       say($("stand").lastElementChild, clock(timeline.x_range.end))
-    })
+      const bare = !timeline.y_range.factors.length
+      empty("timeline-card", bare)
+      $("timeline-card").querySelector(".drawing").hidden = bare
+    }
+    timeline.x_range.connect(timeline.x_range.change, look)
+    look()
     setInterval(() => {
       const lost = Date.now() - heard > STALE_MS
       $("stand").classList.toggle("lost", lost)

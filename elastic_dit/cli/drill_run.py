@@ -21,7 +21,7 @@ _COLUMNS = {
     "accepted": "in",
     "completed": "done",
     "failed": "failed",
-    "cancelled": "cancelled",
+    "cancelled": "stopped",
     "lost": "lost",
     "duplicated": "twice",
     "differing": "other",
@@ -80,7 +80,7 @@ def _line(report: FaultReport) -> str:
 def _show(console: Console, report: DrillReport) -> None:
     from rich.table import Table
 
-    table = Table("fault", box=None, pad_edge=False)
+    table = Table("fault", box=None, padding=(0, 1, 0, 0))
     for head in (*_COLUMNS.values(), "back, s"):
         table.add_column(head, justify="right")
     for fault in report.faults:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from elastic_dit.drill.load import Load
 from elastic_dit.drill.stand import Stand
-from elastic_dit.errors import ClusterError
 from elastic_dit.request import Stage
 from elastic_dit.state import GpuId
 
@@ -26,6 +25,8 @@ CORRUPTED = 0.3
 """Part of the transfers that are damaged."""
 STORM = 3
 """Requests of a cancel storm, per other request."""
+_LAST_STEPS = 4
+"""A victim that still has no other GPU to go to with so many steps left is taken all the same."""
 _STRIDE = 20
 """Most events between two cancels of a storm."""
 
@@ -73,30 +74,27 @@ class _Victim(NamedTuple):
     gpu: GpuId
 
 
-def _denoising(controller: Any, elsewhere: bool) -> _Victim | None:
-    """A request past its first checkpoint, whose copy has arrived."""
+def _denoising(controller: Any, patience: bool) -> _Victim | None:
+    """A request past its first checkpoint, whose copy has arrived.
+
+    With patience, one that can go on at once on another GPU, or is about to end.
+    """
     for group in controller.groups.working(Stage.DIT):
         record = controller.table.live[group.request_id]
-        is_amid = record.backup is not None and group.step < group.total_steps - 1
-        if is_amid and (not elsewhere or controller.pool.free(group.key)):
+        left = group.total_steps - group.step
+        is_time = not patience or left <= _LAST_STEPS or controller.pool.free(group.key)
+        if record.backup is not None and left > 1 and is_time:
             return _Victim(group.request_id, group.master)
     return None
 
 
-def _amid(scene: Scene) -> _Victim:
-    """One that can go on at once on another GPU; where there is none in time, any."""
+def _amid(scene: Scene, *, patience: bool = True) -> _Victim:
+    """Wait for a victim in mid-denoise."""
 
-    def free(controller: Any) -> _Victim | None:
-        return _denoising(controller, elsewhere=True)
+    def look() -> _Victim | None:
+        return scene.stand.look(lambda controller: _denoising(controller, patience))
 
-    def any_one(controller: Any) -> _Victim | None:
-        return _denoising(controller, elsewhere=False)
-
-    what = "a request past its first checkpoint"
-    try:
-        return scene.stand.until(lambda: scene.stand.look(free), scene.limit_s / 10, what)
-    except ClusterError:
-        return scene.stand.until(lambda: scene.stand.look(any_one), scene.limit_s, what)
+    return scene.stand.until(look, scene.limit_s, "a request past its first checkpoint")
 
 
 def kill_engine(scene: Scene) -> None:
@@ -188,7 +186,7 @@ def cancel_storm(scene: Scene) -> None:
 def restart(scene: Scene) -> None:
     """Every engine is killed, then the scheduler goes; another cluster opens the same journal."""
     stand = scene.stand
-    _amid(scene)
+    _amid(scene, patience=False)
     since = stand.kill_all()
     done = scene.load.done(scene.names)
     stand.witness.begin_again(done)
@@ -196,9 +194,13 @@ def restart(scene: Scene) -> None:
     scene.load.join(scene.names, stand.client)
     left = [name for name in scene.names if name not in done]
     scene.injected = 1
-    if left:
-        at = stand.until(lambda: stand.witness.first_move(left, since), scene.limit_s, "a new life")
-        scene.seconds_to_recover = at - since
+
+    def goes_on() -> float | None:
+        at = stand.witness.first_move(left, since)
+        # They may have begun before anybody could look.
+        return at or (time.monotonic() if len(scene.load.done(left)) == len(left) else None)
+
+    scene.seconds_to_recover = stand.until(goes_on, scene.limit_s, "a new life") - since
 
 
 def full_queue(scene: Scene) -> None:

@@ -64,15 +64,16 @@ class Stand:
             dashboard_address=None,
             silence_logs=logging.CRITICAL,  # what is broken on purpose complains
         )
+        control = self._cluster.scheduler.plugins[ControlPlugin.name]
+        self._reactor = control.reactor
+        self._planning = control.planning
+        # At once: what an earlier life has left goes on by itself.
+        self._reactor.onlookers.append(self.witness.note)
         try:
             self.client = self.another_client()
         except BaseException:
             self._cluster.close()
             raise
-        control = self._cluster.scheduler.plugins[ControlPlugin.name]
-        self._reactor = control.reactor
-        self._planning = control.planning
-        self._reactor.onlookers.append(self.witness.note)
 
     def close(self) -> None:
         """End everything."""

@@ -42,6 +42,8 @@ class Scene:
     names : list of str
         Requests under way; a fault may add to them.
     dice : random.Random
+    title : str
+        Begins the names of further ones.
     limit_s : float
         Longest wait for the victim to be where it is to be hit, and for its recovery, seconds.
     injected : int
@@ -54,6 +56,7 @@ class Scene:
     names: list[str]
     dice: random.Random
     limit_s: float
+    title: str
     injected: int = 0
     seconds_to_recover: float | None = field(default=None)
 
@@ -156,7 +159,7 @@ def out_of_memory(scene: Scene) -> None:
 def client_vanishes(scene: Scene) -> None:
     """A client loses its connection while its requests run; another one asks for them."""
     vanishing = scene.stand.another_client()
-    names = scene.load.submit("client-vanishes-other", len(scene.names), by=vanishing)
+    names = scene.load.submit(f"{scene.title}-other", len(scene.names), by=vanishing)
     scene.names += names
     since = time.monotonic()
     vanishing.dask.scheduler_comm.comm.abort()
@@ -168,7 +171,7 @@ def client_vanishes(scene: Scene) -> None:
 
 def cancel_storm(scene: Scene) -> None:
     """Many requests are cancelled, each at another moment of its life."""
-    names = scene.load.submit("cancel-storm-other", STORM * len(scene.names))
+    names = scene.load.submit(f"{scene.title}-other", STORM * len(scene.names))
     scene.names += names
     scene.dice.shuffle(names)
     witness = scene.stand.witness
@@ -207,7 +210,7 @@ def full_queue(scene: Scene) -> None:
     """More requests come than may wait; those that were let in are cancelled again."""
     room = scene.stand.config.control.max_waiting + scene.stand.gpus
     before = scene.load.refused
-    names = scene.load.submit("full-queue-other", room + len(scene.names))
+    names = scene.load.submit(f"{scene.title}-other", room + len(scene.names))
     scene.names += names
     scene.injected = scene.load.refused - before
     for name in names:

@@ -86,7 +86,7 @@ def drill(options: DrillOptions, tell: Callable[[FaultReport], None]) -> DrillRe
             load.learn(share, options.limit_s)
             dice, reports = random.Random(options.seed), []
             for fault in options.faults:
-                scene = Scene(stand, load, [], dice, options.limit_s)
+                scene = Scene(stand, load, [], dice, options.limit_s, fault)
                 reports.append(_try(fault, scene, share))
                 tell(reports[-1])
     totals = _total(reports)

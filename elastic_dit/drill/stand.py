@@ -160,6 +160,11 @@ class Stand:
             counts.update(told if isinstance(told, dict) else {})
         return counts.total()
 
+    def kept_bytes(self) -> int:
+        """Tensors that the engines keep for others, bytes."""
+        told = self.client.dask.run(_kept_bytes, on_error="ignore").values()
+        return sum(nbytes for nbytes in told if isinstance(nbytes, int))
+
     def _worker(self, gpu: GpuId) -> str:
         address = self._reactor.directory.address(gpu)
         known = self._cluster.scheduler.workers.get(address)
@@ -183,3 +188,8 @@ def _arm(faults: FaultsConfig, dask_worker: Any = None) -> None:
 def _injected(dask_worker: Any = None) -> dict[str, int]:
     plugin = dask_worker.plugins.get(EnginePlugin.name)
     return {} if plugin is None else dict(plugin.runner.injector.injected)
+
+
+def _kept_bytes(dask_worker: Any = None) -> int:
+    plugin = dask_worker.plugins.get(EnginePlugin.name)
+    return 0 if plugin is None else int(plugin.runner.outbox.nbytes)

@@ -193,7 +193,7 @@ class ScriptedContext:
 
     Parameters
     ----------
-    orders : mapping of int to Boundary or Regroup
+    orders : mapping of int to Boundary, Regroup or Checkpoint
         Given at the boundary after that many steps, once, to whoever is master then.
 
     Attributes
@@ -204,7 +204,7 @@ class ScriptedContext:
     refusals : list of str
     """
 
-    def __init__(self, orders: Mapping[int, Boundary | Regroup] | None = None) -> None:
+    def __init__(self, orders: Mapping[int, Boundary | Regroup | Checkpoint] | None = None) -> None:
         self._orders = dict(orders or {})
         self._lost: set[GpuId] = set()
         self._aborted = threading.Event()
@@ -212,7 +212,7 @@ class ScriptedContext:
         self.changes: list[Change] = []
         self.refusals: list[str] = []
 
-    def boundary(self, step: int, total_steps: int) -> Boundary | Regroup:
+    def boundary(self, step: int, total_steps: int) -> Boundary | Regroup | Checkpoint:
         """The order for `step`."""
         assert step <= total_steps
         self.boundaries.append(step)

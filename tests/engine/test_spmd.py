@@ -13,7 +13,7 @@ import torch
 from elastic_dit.engine.group_context import Regroup, ScriptedContext
 from elastic_dit.engine.group_store import connect
 from elastic_dit.engine.ledger import Generation, Ledger
-from elastic_dit.engine.protocol import SNAPSHOT, Boundary
+from elastic_dit.engine.protocol import SNAPSHOT, Boundary, Checkpoint
 from elastic_dit.families.wan import WanFamily
 from tests.engine.members import Member, Members, members
 from tests.engine.parallel_cases import (
@@ -366,6 +366,30 @@ def test_engines_denoise_together_stop_and_go_on() -> None:
         finished, follower = both("r/2", {4: pair}, stopped["payload"])
     assert (finished["end"], follower["end"]) == ("finished", "released")
     assert float((finished["payload"]["latents"] - expected).abs().max()) <= TOLERANCE
+
+
+def _keeping_part(address: str, gpu: int, script: dict[int, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    keep = Checkpoint(lambda payload, step: kept.update(payload, step=step))
+    context = ScriptedContext({**script, 3: keep})
+    return {**_engine_part(address, gpu, context, "r/1", "", None), "kept": kept}
+
+
+def test_a_group_hands_its_state_over_goes_on_and_can_be_resumed_alone() -> None:
+    expected = reference("wan")
+    pair = Regroup(members=(0, 1), ticket="t", patience_s=PATIENCE_S)
+    with members() as group:
+        begun = [
+            group.start(_keeping_part, 0, {1: pair}),
+            group.start(_engine_part, 1, ScriptedContext(), "r/1", "t", None),
+        ]
+        finished, _ = [member.result() for member in begun]
+        assert finished["kept"].pop("step") == 3
+        script = ScriptedContext()
+        resumed = group.start(_engine_part, 3, script, "r/2", "", finished["kept"]).result()
+    for end in (finished, resumed):
+        assert end["end"] == "finished"
+        assert float((end["payload"]["latents"] - expected).abs().max()) <= TOLERANCE
 
 
 def test_an_abort_in_the_midst_of_a_step_reaches_all_members() -> None:

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 OUTPUT ?= outputs
+# Ray is not installed by any target: pip install -c constraints.txt -e '.[rivals]', then RIVALS=
+RIVALS ?= --without ray
 
 .PHONY: demo test lint format docs bench clean help
 
@@ -50,6 +52,7 @@ bench: $(VENV)/.runtime  ## measure and write benchmarks/results/*.json
 	$(BIN)/python benchmarks/overhead.py --json benchmarks/results/overhead.json
 	$(BIN)/python benchmarks/decision_time.py --json benchmarks/results/decision_time.json
 	$(BIN)/python benchmarks/simulator_fidelity.py --json benchmarks/results/simulator_fidelity.json
+	$(BIN)/python benchmarks/rivals.py $(RIVALS) --json benchmarks/results/rivals.json
 
 clean:  ## remove the environment and everything made
 	rm -rf $(VENV) $(OUTPUT) site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -124,6 +124,8 @@ class PlainProcess:
         Torch threads there.
     limit_s : float
         Longest life, seconds; then it is killed.
+    judge : bool
+        Whether clips are judged there; without, `PlainRun.ok` is False.
 
     Examples
     --------
@@ -131,14 +133,22 @@ class PlainProcess:
     ...     runs = [plain(request) for request in requests]
     """
 
-    def __init__(self, model: ModelConfig, threads: int, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, model: ModelConfig, threads: int, limit_s: float = LIMIT_S, *, judge: bool = True
+    ) -> None:
         self._model = model
         self._threads = threads
         self._limit_s = limit_s
+        self._judge = judge
         self._heard: list[str] = []
 
     def __repr__(self) -> str:
         return f"<PlainProcess {self._model.name}, {self._threads} threads>"
+
+    @property
+    def pid(self) -> int:
+        """Id of its process."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -154,7 +164,11 @@ class PlainProcess:
         self._listener.start()
         self._watchdog = threading.Timer(self._limit_s, self._process.kill)
         self._watchdog.start()
-        job = {"model": self._model.model_dump(mode="json"), "threads": self._threads}
+        job = {
+            "model": self._model.model_dump(mode="json"),
+            "threads": self._threads,
+            "judge": self._judge,
+        }
         self._write(json.dumps(job))
         return self
 
@@ -245,7 +259,7 @@ def serve() -> None:
         started = time.perf_counter()
         frames = pipeline(request)
         seconds = time.perf_counter() - started
-        judged = judge_result(make_result(frames, request))
+        judged = judge_result(make_result(frames, request)) if job["judge"] else None
         run = PlainRun(
             request_id=request.request_id,
             ok=judged is not None and judged.ok,

@@ -93,10 +93,10 @@ class Rivalry:
         self.sides: dict[str, Measured] = {}
 
     def start(self, stack: ExitStack, name: str) -> None:
-        """Start a side and warm it up: every process sees every shape."""
+        """Start a side and warm it up, with as many requests of each shape as there are GPUs."""
         began = time.perf_counter()
         side = stack.enter_context(SideProcess(name, self._setting))
-        requests = requests_of(self._card, self._mix, 2 * self._setting.gpus * len(self._mix), 0)
+        requests = requests_of(self._card, self._mix, self._setting.gpus * len(self._mix), 0)
         side("load", requests, self.at_once)
         self.sides[name] = Measured(side, time.perf_counter() - began)
 
@@ -169,7 +169,7 @@ def measure(
         for turn in range(rounds):
             rivalry.load(requests, turn)
         if kill:
-            rivalry.kill({**single, "num_inference_steps": 3 * single["num_inference_steps"]})
+            rivalry.kill({**single, "num_inference_steps": 2 * single["num_inference_steps"]})
     sides = {name: measured.report() for name, measured in rivalry.sides.items()}
     ratios = {
         f"{OURS}_vs_{name}": compare(sides[OURS], side)
@@ -242,9 +242,9 @@ def _chosen(without: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--dispatch", default="fcfs", show_default=True)
 @click.option("--placement", default="colocated", show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=9, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--requests", type=click.IntRange(min=1), default=24, show_default=True)
+@click.option("--requests", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--no-kill", is_flag=True, help="Spare the processes.")
 @click.option("--tiny", is_flag=True, help="Tiny requests: to try the script itself.")
 @click.option("--fake", is_flag=True, help="Pretended clips on our side, likewise.")

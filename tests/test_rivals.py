@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from elastic_dit.engine.fake import FAKE_CARD
 from elastic_dit.errors import ElasticDitError
@@ -144,21 +145,51 @@ def test_without_ray_it_says_what_to_do(
     assert left_out == {"ray_serve": "left out by --without"}
 
 
-@pytest.mark.cluster
-@pytest.mark.slow
-@pytest.mark.timeout(500)
-def test_our_side_without_a_model(tmp_path: Path) -> None:
+class Aside:
+    """In place of a process of its own."""
+
+    def __init__(self, bench: ModuleType, name: str) -> None:
+        self.name, self._side, self._bench = name, MadeUp(), bench
+
+    def __enter__(self) -> Aside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._side.close()
+
+    def __call__(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._bench.Bench(self._side), method)(*arguments)
+
+
+def test_the_report_has_every_side_in_turns(
+    rivals: ModuleType, bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rivals, "SideProcess", lambda name, _: Aside(bench, name))
+    chosen = ["elastic_dit", "diffusers"], {"ray_serve": "why"}
+    monkeypatch.setattr(rivals, "_chosen", lambda _: chosen)
     path = tmp_path / "rivals.json"
-    small = ("--fake", "--tiny", "--repeats", "1", "--rounds", "1", "--requests", "3", "--no-kill")
-    alone = ("--without", "ray", "--without", "diffusers")
-    ran = subprocess.run(
-        [sys.executable, str(FOLDER / "rivals.py"), *small, *alone, "--json", str(path)],
-        check=False, capture_output=True, text=True, timeout=480,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    small = ("--fake", "--tiny", "--repeats", "2", "--rounds", "2", "--requests", "5", "--no-kill")
+    ran = CliRunner().invoke(rivals.main, [*small, "--json", str(path)])
+    assert ran.exit_code == 0, ran.output
     report = json.loads(path.read_text())
-    assert report["left_out"].keys() == {"ray_serve", "diffusers"}
-    [side] = report["sides"].values()
-    assert len(side["rounds"][0]["latencies_s"]) == 3
-    assert side["processes"] >= 5
+    assert report["left_out"] == {"ray_serve": "why"}
     assert report["identical"]
+    assert report["sides"].keys() == {"elastic_dit", "diffusers"}
+    for side in report["sides"].values():
+        assert [len(each["latencies_s"]) for each in side["rounds"]] == [5, 5]
+        assert len(side["single_s"]) == 2
+    [(pair, ratios)] = report["ratios"].items()
+    assert pair == "elastic_dit_vs_diffusers"
+    assert "recovery" not in ratios
+    assert all(ratio > 0 for ratio in ratios.values())
+    assert all(said in ran.output for said in ("identical frames: True", "ray_serve: why"))
+
+
+@pytest.mark.timeout(300)
+def test_a_side_that_does_not_start_says_why(bench: ModuleType, rivals: ModuleType) -> None:
+    setting = rivals.Setting(3, 1, (1, 1, 1), "fcfs", "colocated")
+    with (
+        pytest.raises(ElasticDitError, match="nobody: KeyError: 'nobody'"),
+        bench.SideProcess("nobody", setting),
+    ):
+        pass

@@ -68,6 +68,10 @@ def run_drill(options: Mapping[str, Any]) -> None:
         )
 
 
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
 def _line(report: FaultReport) -> str:
     recovered = report.seconds_to_recover
     after = "" if recovered is None else f", on again after {recovered:.2f} s"
@@ -81,12 +85,11 @@ def _show(console: Console, report: DrillReport) -> None:
     from rich.table import Table
 
     table = Table("fault", box=None, padding=(0, 1, 0, 0))
-    for head in (*_COLUMNS.values(), "back, s"):
+    for head in (*_COLUMNS.values(), "seen", "back, s"):
         table.add_column(head, justify="right")
     for fault in report.faults:
-        recovered = fault.seconds_to_recover
-        after = "" if recovered is None else f"{recovered:.2f}"
-        table.add_row(fault.fault, *(str(getattr(fault, name)) for name in _COLUMNS), after)
+        times = map(_seconds, (fault.seconds_to_notice, fault.seconds_to_recover))
+        table.add_row(fault.fault, *(str(getattr(fault, name)) for name in _COLUMNS), *times)
     console.print(table)
     for fault in report.faults:
         for reason in fault.reasons:

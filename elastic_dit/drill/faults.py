@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ class Scene:
         Longest wait for the victim to be where it is to be hit, and for its recovery, seconds.
     injected : int
         How often the fault has happened.
-    seconds_to_recover : float or None
+    seconds_to_notice, seconds_to_recover : float or None
     """
 
     stand: Stand
@@ -58,14 +58,17 @@ class Scene:
     limit_s: float
     title: str
     injected: int = 0
-    seconds_to_recover: float | None = field(default=None)
+    seconds_to_notice: float | None = None
+    seconds_to_recover: float | None = None
 
     def recovered(self, since: float, names: Sequence[str]) -> None:
         """Wait until one of the victims goes on."""
         at = self.stand.until(
             lambda: self.stand.witness.first_move(names, since), self.limit_s, "recovery"
         )
+        noticed_at = self.stand.witness.noticed_at(since)
         self.injected += 1
+        self.seconds_to_notice = None if noticed_at is None else noticed_at - since
         self.seconds_to_recover = at - since
 
 

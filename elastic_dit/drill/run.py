@@ -153,6 +153,7 @@ def _try(fault: str, scene: Scene, share: int) -> FaultReport:
         duplicated=sum(completed[name] > 1 for name in scene.names),
         differing=ends.differing,
         steps_repeated=stand.witness.repeated.total() - repeated,
+        seconds_to_notice=scene.seconds_to_notice,
         seconds_to_recover=scene.seconds_to_recover,
         seconds=seconds,
         reasons=tuple(ends.reasons),

@@ -51,8 +51,12 @@ class FaultReport(Totals):
     """How often it happened."""
     steps_repeated: int
     """Denoising steps that were done once more."""
+    seconds_to_notice: float | None
+    """From the fault until the control plane gave the engine up and its request was in line again;
+    null where no engine was hurt."""
     seconds_to_recover: float | None
-    """From the fault until its victim went on elsewhere; null where nothing had to."""
+    """From the fault until its victim went on, once a GPU was free for it; null where nothing
+    had to."""
     seconds: float
     """Wall time until all its requests had ended."""
     reasons: tuple[str, ...]

@@ -15,6 +15,7 @@ from elastic_dit.client import Client
 from elastic_dit.cluster.control_plugin import ControlPlugin
 from elastic_dit.cluster.engine_plugin import EnginePlugin
 from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.cluster.processes import end_quickly
 from elastic_dit.cluster.workers import CONTROL_SUFFIX
 from elastic_dit.config import Config, FaultsConfig
 from elastic_dit.drill.witness import Witness
@@ -144,8 +145,13 @@ class Stand:
         return min(self._signal(name, signal.SIGKILL) for name in tuple(self._cluster.workers))
 
     def restart(self) -> None:
-        """Another cluster with the same journal, in place of this one."""
-        self.close()
+        """Another cluster with the same journal, in place of this one, whose workers were killed.
+
+        Their nannies are about to start others, which a close in good order would wait for.
+        """
+        self.client.close()
+        self._cluster.sync(end_quickly, tuple(self._cluster.workers.values()))
+        self._cluster.close()
         self._open()
 
     def arm(self, **faults: float) -> None:

@@ -7,7 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from elastic_dit.events import Command, Complete, Event, Resize, ResultLost, StartStage, StepDone
+from elastic_dit.events import (
+    Command,
+    Complete,
+    EngineLost,
+    Event,
+    Resize,
+    RestartEngine,
+    ResultLost,
+    StartStage,
+    StepDone,
+)
 from elastic_dit.request import Stage
 
 __all__ = ["Witness"]
@@ -32,6 +42,7 @@ class Witness:
         self.repeated: Counter[str] = Counter()
         self._steps: Counter[str] = Counter()
         self._moves: defaultdict[str, list[float]] = defaultdict(list)
+        self._losses: list[float] = []
 
     def __repr__(self) -> str:
         return f"<Witness of {self.events} events>"
@@ -48,6 +59,8 @@ class Witness:
         match event:
             case StepDone():
                 self._steps[event.request_id] = max(self._steps[event.request_id], event.step)
+            case EngineLost():
+                self._losses.append(time.monotonic())
             case ResultLost():
                 self.completed[event.request_id] -= 1
         for command in commands:
@@ -64,12 +77,18 @@ class Witness:
                     self._steps[request_id] = begins_at
             case Resize():
                 self._moves[command.request_id].append(time.monotonic())
+            case RestartEngine():
+                self._losses.append(time.monotonic())
             case Complete():
                 self.completed[command.request_id] += 1
 
     def moved_at(self, request_id: str, since: float) -> float | None:
         """When a request was first started, or given another group, after a time."""
         return next((at for at in tuple(self._moves[request_id]) if at > since), None)
+
+    def noticed_at(self, since: float) -> float | None:
+        """When the control plane first gave an engine up, after a time."""
+        return next((at for at in tuple(self._losses) if at > since), None)
 
     def first_move(self, request_ids: Iterable[str], since: float) -> float | None:
         """The first of several."""

@@ -25,8 +25,10 @@ CORRUPTED = 0.3
 """Part of the transfers that are damaged."""
 STORM = 3
 """Requests of a cancel storm, per other request."""
-_LAST_STEPS = 4
+_LAST_STEPS = 6
 """A victim that still has no other GPU to go to with so many steps left is taken all the same."""
+_TOO_LATE_STEPS = 2
+"""With no more left it may be over before it is hit."""
 _STRIDE = 20
 """Most events between two cancels of a storm."""
 
@@ -89,7 +91,7 @@ def _denoising(controller: Any, patience: bool) -> _Victim | None:
         record = controller.table.live[group.request_id]
         left = group.total_steps - group.step
         is_time = not patience or left <= _LAST_STEPS or controller.pool.free(group.key)
-        if record.backup is not None and left > 1 and is_time:
+        if record.backup is not None and left > _TOO_LATE_STEPS and is_time:
             return _Victim(group.request_id, group.master)
     return None
 

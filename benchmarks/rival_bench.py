@@ -25,6 +25,8 @@ _LOOK_S = 0.1
 """Seconds between two looks at processes, for nobody tells when one is back."""
 _BUSY_LOOK_S = 0.3
 """Seconds over which it is seen which process computes."""
+_TRIES = 4
+"""Kills until one is in time."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,20 @@ class Bench:
         return Load(seconds, tuple(answer.seconds for answer in answers), memory_of_tree())
 
     def kill(self, request: GenerationRequest) -> Recovery:
-        """Kill who is at work when half of the request's time is over; it is sent again if lost."""
+        """Kill who is at work when half of the request's time is over; it is sent again if lost.
+
+        Where the machine was so much quicker this time that the answer was there before the kill,
+        the whole is done again.
+        """
         undisturbed = self.one(request)
+        for _ in range(_TRIES):
+            recovery = self._kill_once(request, undisturbed)
+            if recovery.answered_s > 0:
+                return recovery
+            undisturbed = min(undisturbed, self.one(request), key=lambda answer: answer.seconds)
+        raise TimeoutError(f"answered before the kill, {_TRIES} times")
+
+    def _kill_once(self, request: GenerationRequest, undisturbed: Answer) -> Recovery:
         before = self._side.workers()
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(self._insist, request)

@@ -179,6 +179,7 @@ class RaySide:
             for stage, count in zip((Encoder, Denoiser, Decoder), setting.ratio, strict=True)
         ]
         self._handle = serve.run(Pipeline.bind(*stages))
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
 
     def answer(self, request: GenerationRequest) -> str:
         """Call the ingress and wait."""

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +38,8 @@ def bench(rivals: ModuleType) -> ModuleType:
 class MadeUp:
     """Two processes that sleep; a request is lost with the first of them, and another comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost_at: int = 2) -> None:
+        self.lost_at = lost_at
         self.under_way, self.most, self.calls = 0, 0, 0
         self.processes = [self._process(), self._process()]
         self._lock = threading.Lock()
@@ -51,7 +53,7 @@ class MadeUp:
             self.calls, self.under_way = self.calls + 1, self.under_way + 1
             self.most, call = max(self.most, self.under_way), self.calls
         try:
-            if request.request_id == "killed" and call == 2:
+            if request.request_id == "killed" and call == self.lost_at:
                 self._await_a_death()
                 raise ElasticDitError("lost")
             return f"frames of {request.seed}"
@@ -60,13 +62,18 @@ class MadeUp:
                 self.under_way -= 1
 
     def _await_a_death(self) -> None:
-        dead: list[subprocess.Popen[bytes]] = []
-        while not dead:
-            dead = [process for process in self.processes if process.poll() is not None]
-        self.processes = [*({*self.processes} - {*dead}), self._process()]
+        there = tuple(self.processes)
+        while all(process.poll() is None for process in there):
+            time.sleep(0.01)
 
     def workers(self) -> set[int]:
-        return {process.pid for process in self.processes}
+        """As of a side that replaces its dead by itself."""
+        with self._lock:
+            alive = [process for process in self.processes if process.poll() is None]
+            while len(alive) < 2:
+                alive.append(self._process())
+            self.processes = alive
+            return {process.pid for process in alive}
 
     def complete(self) -> bool:
         return True
@@ -108,6 +115,13 @@ def test_a_killed_process_is_waited_for_and_its_request_sent_again(
     assert recovery.answered_s > 0
     assert recovery.restored_s > 0
     assert len(before & made_up.workers()) == 1
+
+
+def test_a_kill_that_came_too_late_is_done_again(bench: ModuleType, made_up: MadeUp) -> None:
+    made_up.lost_at = 4  # once undisturbed, once too quick, once more undisturbed
+    recovery = bench.Bench(made_up).kill(request("killed"))
+    assert (recovery.resubmitted, made_up.calls) == (1, 5)
+    assert recovery.answered_s > 0
 
 
 def figures(rivals: ModuleType, throughput: float, single_s: float, answered_s: float) -> Any:

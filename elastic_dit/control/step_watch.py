@@ -13,6 +13,10 @@ from elastic_dit.state import GpuId
 
 __all__ = ["StepWatch"]
 
+_LOOKS = 20
+"""Looks at all groups while the shortest permitted silence lasts: a look costs time on every tick,
+and an engine that is made anew a twentieth later is none the worse."""
+
 
 class StepWatch:
     """Knows how long a stage, or a denoising step, may be silent.
@@ -40,12 +44,19 @@ class StepWatch:
         self._table = table
         self._groups = groups
         self._times = times
+        self._looked_at = float("-inf")
 
     def __repr__(self) -> str:
         return f"<StepWatch of {self._groups!r}>"
 
     def hung(self, now: float) -> Iterator[tuple[GpuId, str]]:
-        """GPUs that have not been heard of for too long, and how long; O(groups)."""
+        """GPUs that have not been heard of for too long, and how long.
+
+        Looks at the groups once in a while only, for that is O(groups).
+        """
+        if now - self._looked_at < self._config.silence_floor_s / _LOOKS:
+            return
+        self._looked_at = now
         for group in tuple(self._groups):
             # One that waits for joiners, or to be told how to go on, stands still rightly.
             limit_s = self._limit_s(group)

@@ -46,6 +46,7 @@ def test_a_run_resumes_elsewhere_from_the_copy_of_a_snapshot() -> None:
                 resumed = start(Stage.DIT, inputs=(copy,), attempt=2, gpu=1)
                 keeper.handle(resumed, {})
                 await other.until(lambda: other.done(Stage.DIT))
+                await other.until(lambda: other.of(SnapshotKept))  # encoded beside the run
                 assert [e.snapshot.step for e in other.of(SnapshotKept)] == [8]
                 latents = (await other.event(StageDone)).output
                 decode = start(Stage.DECODER, inputs=(latents,), attempt=2, gpu=1)

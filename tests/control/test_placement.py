@@ -162,7 +162,6 @@ def test_split_is_exact_and_close_to_the_ratio(total: int, shares: tuple[int, in
 def test_policies_are_found_by_name() -> None:
     assert "static" in placement_policies()
     assert repr(make_placement(PlacementConfig(), ["m"])) == "StaticRatio(1:2:1)"
-    with pytest.raises(
-        ConfigError, match=r"policy = 'x': must be one of colocated, hybrid, reactive, static"
-    ):
+    # Other tests of the same process may have registered theirs.
+    with pytest.raises(ConfigError, match=r"policy = 'x': must be one of colocated, .*static"):
         make_placement(PlacementConfig(policy="x"), ["m"])

@@ -98,6 +98,9 @@ class ArtifactRef:
         Checksum of the encoded payload; the receiver compares.
     step : int
         Denoising steps done, for a snapshot; 0 for a whole stage's output.
+    serial : int
+        Tells apart what one engine made twice: a run that goes back to an older snapshot makes
+        the same state again, after the first was released.
     """
 
     request_id: str
@@ -107,6 +110,7 @@ class ArtifactRef:
     nbytes: int
     digest: str
     step: int = 0
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

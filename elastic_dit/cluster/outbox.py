@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +14,8 @@ from elastic_dit.request import Stage
 from elastic_dit.state import ArtifactRef, GpuId
 
 __all__ = ["Artifact", "Made", "Outbox"]
+
+_SERIAL_BITS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self._held: dict[ArtifactRef, Artifact] = {}
+        # Not from 0: another process of this GPU, after this one has died, must not repeat them.
+        self._serials = itertools.count(secrets.randbits(_SERIAL_BITS))
 
     def __repr__(self) -> str:
         return f"<Outbox {len(self)} artifacts, {self.nbytes} bytes>"
@@ -89,6 +95,7 @@ class Outbox:
             nbytes=made.encoded.nbytes,
             digest=made.digest,
             step=step,
+            serial=next(self._serials),
         )
         self.put(Artifact(ref=ref, payload=made.payload, encoded=made.encoded))
         return ref

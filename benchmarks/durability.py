@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from elastic_dit import __version__
 from elastic_dit.cli.output import check_json_path, human_console, write_json
 from elastic_dit.client import Client
-from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.cluster.launch.local import LocalElasticCluster
 from elastic_dit.config import Config
 from elastic_dit.errors import AdmissionRefused, GenerationCancelled
 from elastic_dit.results import Video

@@ -20,8 +20,8 @@ from elastic_dit.catalog import ModelCard
 from elastic_dit.cli.output import check_json_path, human_console, write_json
 from elastic_dit.cli.ready import wait_until_settled
 from elastic_dit.client import Client
-from elastic_dit.cluster.engine_plugin import EnginePlugin
-from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.cluster.launch.local import LocalElasticCluster
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.report.plain import PlainProcess, frames_digest
 from elastic_dit.request import GenerationRequest, Stage

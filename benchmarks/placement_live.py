@@ -20,8 +20,8 @@ from elastic_dit import __version__
 from elastic_dit.cli.output import check_json_path, human_console, write_json
 from elastic_dit.cli.ready import wait_until_settled
 from elastic_dit.client import Client
-from elastic_dit.cluster.fork_server import HEAVY_PRELOAD, LIGHT_PRELOAD, fork_server
-from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.cluster.launch.fork_server import HEAVY_PRELOAD, LIGHT_PRELOAD, fork_server
+from elastic_dit.cluster.launch.local import LocalElasticCluster
 from elastic_dit.config import Config
 from elastic_dit.errors import ElasticDitError
 from elastic_dit.future import GenerationFuture

@@ -79,7 +79,7 @@ class ElasticSide:
     def __init__(self, setting: Setting) -> None:
         from elastic_dit.cli.ready import wait_until_settled
         from elastic_dit.client import Client
-        from elastic_dit.cluster.local import LocalElasticCluster
+        from elastic_dit.cluster.launch.local import LocalElasticCluster
 
         self._gpus, config = setting.gpus, setting.config
         with ExitStack() as stack:
@@ -115,7 +115,7 @@ class ElasticSide:
 
 def _engine_pid(dask_worker: Any) -> int | None:
     """On a worker: its process; None where it has no engine."""
-    from elastic_dit.cluster.engine_plugin import EnginePlugin
+    from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 
     return os.getpid() if EnginePlugin.name in dask_worker.plugins else None
 

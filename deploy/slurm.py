@@ -9,7 +9,7 @@ from pathlib import Path
 from dask_jobqueue import SLURMCluster
 
 from elastic_dit import Client, Config
-from elastic_dit.cluster.machines import MachineAdaptive
+from elastic_dit.cluster.launch.machines import MachineAdaptive
 
 GPUS = 8
 """Of a node; each is one engine."""

@@ -9,8 +9,8 @@ from typing import Any
 from distributed import Scheduler, SpecCluster
 
 from elastic_dit import Client, Config
-from elastic_dit.cluster.command_machine import CommandMachine
-from elastic_dit.cluster.machines import MachineAdaptive
+from elastic_dit.cluster.launch.command_machine import CommandMachine
+from elastic_dit.cluster.launch.machines import MachineAdaptive
 
 GPUS = 8
 """Of each machine; the settings' file and the environment are at the same path on all."""

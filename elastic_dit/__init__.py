@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from elastic_dit import errors as errors
     from elastic_dit.catalog import ModelCard as ModelCard
     from elastic_dit.client import Client as Client
-    from elastic_dit.cluster.local import LocalElasticCluster as LocalElasticCluster
+    from elastic_dit.cluster.launch.local import LocalElasticCluster as LocalElasticCluster
     from elastic_dit.cluster.reports import RequestStatus as RequestStatus
     from elastic_dit.config import Config as Config
     from elastic_dit.future import GenerationFuture as GenerationFuture
@@ -54,7 +54,7 @@ _HOMES = {
     "GenerationFuture": "future",
     "GenerationRequest": "request",
     "Image": "results",
-    "LocalElasticCluster": "cluster.local",
+    "LocalElasticCluster": "cluster.launch.local",
     "ModelCard": "catalog",
     "Phase": "state",
     "Progress": "state",

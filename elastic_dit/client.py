@@ -13,7 +13,6 @@ import dask
 import distributed
 
 from elastic_dit.catalog import ModelCard
-from elastic_dit.cluster.bootstrap import install_control
 from elastic_dit.cluster.connection import (
     CONNECTION_ERRORS,
     DaskClient,
@@ -21,6 +20,7 @@ from elastic_dit.cluster.connection import (
     connection_error,
     has_default_client,
 )
+from elastic_dit.cluster.launch.bootstrap import install_control
 from elastic_dit.cluster.listener import Listener, call_control
 from elastic_dit.cluster.messages import FENCE_OP
 from elastic_dit.cluster.reports import read_report
@@ -261,7 +261,7 @@ class Client(Jobs):
         return self._sync(self._models())
 
     def status(self) -> Any:
-        """Requests, queues and GPUs as plain data (see `elastic_dit.cluster.status.status_of`)."""
+        """Requests, queues and GPUs as plain data: see `elastic_dit.cluster.plane.status`."""
         return self._sync(self._call("elastic_dit_status"))
 
     def metrics(self) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from distributed.utils_test import gen_test
 
 import elastic_dit
-from elastic_dit.cluster.bootstrap import ensure_control
+from elastic_dit.cluster.launch.bootstrap import ensure_control
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FAKE_CARD, FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (

@@ -8,7 +8,7 @@ from distributed import Scheduler
 from distributed.utils_test import gen_test
 
 from elastic_dit.client import Client
-from elastic_dit.cluster.bootstrap import ensure_control
+from elastic_dit.cluster.launch.bootstrap import ensure_control
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
     GenerationCancelled,

@@ -16,7 +16,7 @@ from elastic_dit.cli.worker import main as worker
 ROOT = Path(elastic_dit.__file__).parent
 UNPICKLERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 LOADERS = {("torch", "load"), ("yaml", "load"), ("yaml", "unsafe_load"), ("pickle", "loads")}
-PLUGIN_SENDERS = {"cluster/bootstrap.py", "cluster/engine_plugin.py"}
+PLUGIN_SENDERS = {"cluster/launch/bootstrap.py", "cluster/worker/engine_plugin.py"}
 """They send plug-ins and functions to the Dask scheduler, in Dask's own way."""
 
 

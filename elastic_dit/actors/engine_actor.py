@@ -12,8 +12,8 @@ import distributed
 from distributed import get_worker
 
 from elastic_dit.actors.profiling import profile_stages
-from elastic_dit.cluster.engine_plugin import EnginePlugin
-from elastic_dit.cluster.retirement import ACTOR_PREFIX
+from elastic_dit.cluster.plane.retirement import ACTOR_PREFIX
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.errors import ClusterError, ElasticDitError
 from elastic_dit.request import Stage, StageKey
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from distributed import get_worker
 
-from elastic_dit.cluster.planning import Planner
+from elastic_dit.cluster.plane.planning import Planner
 from elastic_dit.config import PlacementConfig
 from elastic_dit.control.snapshot import ClusterSnapshot
 

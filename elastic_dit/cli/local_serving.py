@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from elastic_dit.client import Client
-    from elastic_dit.cluster.local import LocalElasticCluster
+    from elastic_dit.cluster.launch.local import LocalElasticCluster
 
 __all__ = ["demo_config", "serving"]
 
@@ -42,7 +42,7 @@ def serving(virtual_gpus: int, config: Config, console: Console) -> Iterator[Cli
     """
     with console.status(f"Starting {virtual_gpus} virtual GPUs") as status, ExitStack() as stack:
         from elastic_dit.client import Client
-        from elastic_dit.cluster.local import LocalElasticCluster
+        from elastic_dit.cluster.launch.local import LocalElasticCluster
 
         cluster = LocalElasticCluster(
             virtual_gpus=virtual_gpus, config=config, dashboard_address="127.0.0.1:0"

@@ -23,7 +23,7 @@ def is_settled(status: Mapping[str, Any], gpus: int) -> bool:
     Parameters
     ----------
     status : mapping
-        As `elastic_dit.cluster.status.status_of` documents it.
+        As `elastic_dit.cluster.plane.status.status_of` documents it.
     gpus : int
         Engines to expect. A stage that failed to load counts as held: waiting does not help.
 

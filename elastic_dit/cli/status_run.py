@@ -32,7 +32,7 @@ def run_status(cluster: Mapping[str, str | None], watch: bool, json_path: str | 
     watch : bool
         Redraw until interrupted.
     json_path : str or None
-        Where to write the plain data (`elastic_dit.cluster.status.status_of` documents it)
+        Where to write the plain data (`elastic_dit.cluster.plane.status.status_of` documents it)
         instead of drawing it.
 
     Raises

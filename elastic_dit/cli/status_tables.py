@@ -28,7 +28,7 @@ def draw_status(status: Facts) -> RenderableType:
     Parameters
     ----------
     status : mapping
-        As `elastic_dit.cluster.status.status_of` documents it.
+        As `elastic_dit.cluster.plane.status.status_of` documents it.
 
     Returns
     -------

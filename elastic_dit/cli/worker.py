@@ -54,7 +54,7 @@ def launch(**options: Any) -> None:
 
 def _stop_children() -> None:
     """Worker processes end with this one; only the fork server might stay for a while."""
-    from elastic_dit.cluster.fork_server import stop_fork_server
+    from elastic_dit.cluster.launch.fork_server import stop_fork_server
 
     stop_fork_server()
 

@@ -18,8 +18,8 @@ from distributed.cli.dask_worker import _apportion_ports
 from distributed.core import coerce_to_address
 from distributed.utils import json_load_robust
 
-from elastic_dit.cluster.devices import Device, find_devices
-from elastic_dit.cluster.workers import CONTROL_SUFFIX, WorkerSpec, worker_spec
+from elastic_dit.cluster.launch.devices import Device, find_devices
+from elastic_dit.cluster.launch.workers import CONTROL_SUFFIX, WorkerSpec, worker_spec
 from elastic_dit.config import Config
 from elastic_dit.errors import ConfigError, SchedulerUnreachable
 
@@ -46,7 +46,7 @@ class Launch:
     devices : tuple of Device
     security : distributed.Security
     spec : dict
-        See `elastic_dit.cluster.workers.worker_spec`.
+        See `elastic_dit.cluster.launch.workers.worker_spec`.
     scheduler : str or None
     scheduler_file : str or None
     timeout_s : float

@@ -12,11 +12,11 @@ from distributed.config import get_loop_factory
 
 from elastic_dit.cli.interrupts import Interrupts
 from elastic_dit.cli.worker_launch import Launch, find_scheduler
-from elastic_dit.cluster.bootstrap import ensure_control
-from elastic_dit.cluster.exposure import kept_local, warn_if_exposed
+from elastic_dit.cluster.launch.bootstrap import ensure_control
+from elastic_dit.cluster.launch.exposure import kept_local, warn_if_exposed
+from elastic_dit.cluster.launch.processes import end_quickly, worker_processes
+from elastic_dit.cluster.launch.workers import CONTROL_SUFFIX
 from elastic_dit.cluster.plain_errors import hide_known_tracebacks, start_error
-from elastic_dit.cluster.processes import end_quickly, worker_processes
-from elastic_dit.cluster.workers import CONTROL_SUFFIX
 
 __all__ = ["run_workers"]
 

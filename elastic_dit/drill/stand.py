@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from elastic_dit.client import Client
-from elastic_dit.cluster.control_plugin import ControlPlugin
-from elastic_dit.cluster.engine_plugin import EnginePlugin
-from elastic_dit.cluster.local import LocalElasticCluster
-from elastic_dit.cluster.processes import end_quickly
-from elastic_dit.cluster.workers import CONTROL_SUFFIX
+from elastic_dit.cluster.launch.local import LocalElasticCluster
+from elastic_dit.cluster.launch.processes import end_quickly
+from elastic_dit.cluster.launch.workers import CONTROL_SUFFIX
+from elastic_dit.cluster.plane.control_plugin import ControlPlugin
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config, FaultsConfig
 from elastic_dit.drill.witness import Witness
 from elastic_dit.errors import ClusterError

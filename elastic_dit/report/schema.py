@@ -187,7 +187,7 @@ _INTRODUCTION = """\
 Fields may be added; what is here keeps its meaning within one `schema_version`.
 
 Other figures have their schemas elsewhere: `elastic-dit status --json FILE` in the docstring of
-`elastic_dit.cluster.status.status_of`, simulated figures in
+`elastic_dit.cluster.plane.status.status_of`, simulated figures in
 [their own page](simulation-schema.md), those of benchmarks in `benchmarks/README.md`.
 
 This page is made by `python -m elastic_dit.report.schema`.

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
-from elastic_dit.cluster.fork_server import fork_server
+from elastic_dit.cluster.launch.fork_server import fork_server
 from elastic_dit.errors import ClusterError, ElasticDitError
 from elastic_dit.state import GpuId
 from elastic_dit.verify.jobs import CANCEL, MemberSettings

@@ -8,7 +8,7 @@ from distributed import Client, Worker
 from distributed.utils_test import gen_cluster
 
 from elastic_dit.actors.engine_actor import engine_actor
-from elastic_dit.cluster.engine_plugin import EnginePlugin
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FAKE_CARD, FakeEngine
 from elastic_dit.errors import ClusterError, InvalidRequest, ModelLoadError

@@ -10,7 +10,7 @@ from distributed import Worker
 from distributed.utils_test import gen_test
 
 from elastic_dit.actors.scheduler_actor import SCHEDULER_ACTOR, SchedulerActor
-from elastic_dit.cluster.control_worker import ControlWorkerPlugin
+from elastic_dit.cluster.launch.control_worker import ControlWorkerPlugin
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds
 from elastic_dit.state import Phase, PlacementPlan

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from distributed.utils_test import gen_test
 
-from elastic_dit.cluster.store_host import StoreHost
+from elastic_dit.cluster.plane.store_host import StoreHost
 from elastic_dit.config import Config
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import register_dispatch

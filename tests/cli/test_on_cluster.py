@@ -12,7 +12,7 @@ import distributed
 import pytest
 
 from elastic_dit.cli.profile_schema import ProfileReport
-from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.cluster.launch.local import LocalElasticCluster
 from elastic_dit.config import Config
 from elastic_dit.media import read_comment
 from elastic_dit.report.schema import RequestReport

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from elastic_dit.cluster.channel import FakeChannel
-from elastic_dit.cluster.engine_runner import EngineRunner
+from elastic_dit.cluster.worker.channel import FakeChannel
+from elastic_dit.cluster.worker.engine_runner import EngineRunner
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FAKE_CARD, FakeEngine
 from elastic_dit.engine.protocol import Engine

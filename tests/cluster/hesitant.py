@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from elastic_dit.cluster import engines
+from elastic_dit.cluster.worker import engines
 from elastic_dit.config import Config, PlacementConfig
 from elastic_dit.control.placement import register_placement
 from elastic_dit.control.snapshot import ClusterSnapshot

@@ -13,8 +13,8 @@ from typing import Any
 
 from distributed import Scheduler, Worker
 
-from elastic_dit.cluster.bootstrap import ensure_control
-from elastic_dit.cluster.engine_plugin import EnginePlugin
+from elastic_dit.cluster.launch.bootstrap import ensure_control
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds
 from elastic_dit.request import Stage

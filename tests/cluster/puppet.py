@@ -8,7 +8,7 @@ from typing import Any
 from distributed import Worker
 from distributed.deploy.spec import ProcessInterface
 
-from elastic_dit.cluster.engine_plugin import EnginePlugin
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.control.placement import register_placement
 from elastic_dit.control.snapshot import ClusterSnapshot

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from distributed import Scheduler, Worker
 
 import elastic_dit
-from elastic_dit.cluster.bootstrap import ensure_control
-from elastic_dit.cluster.control_plugin import ControlPlugin
-from elastic_dit.cluster.engine_plugin import EnginePlugin
+from elastic_dit.cluster.launch.bootstrap import ensure_control
+from elastic_dit.cluster.plane.control_plugin import ControlPlugin
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds
 from elastic_dit.engine.protocol import Engine

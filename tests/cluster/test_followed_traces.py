@@ -12,8 +12,8 @@ from distributed import Scheduler, SpecCluster
 from distributed.utils_test import gen_test
 
 import elastic_dit
-from elastic_dit.cluster.control_plugin import ControlPlugin
-from elastic_dit.cluster.machines import MachineAdaptive
+from elastic_dit.cluster.launch.machines import MachineAdaptive
+from elastic_dit.cluster.plane.control_plugin import ControlPlugin
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds, fake_frames
 from elastic_dit.future import GenerationFuture

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from distributed.utils_test import gen_test
 
-from elastic_dit.cluster.engine_plugin import EnginePlugin
-from elastic_dit.cluster.store_host import StoreHost
+from elastic_dit.cluster.plane.store_host import StoreHost
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import register_dispatch

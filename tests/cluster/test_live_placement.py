@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import elastic_dit
-from elastic_dit.cluster.fork_server import LIGHT_PRELOAD, fork_server
-from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.cluster.launch.fork_server import LIGHT_PRELOAD, fork_server
+from elastic_dit.cluster.launch.local import LocalElasticCluster
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import fake_frames
 from elastic_dit.state import PlacementPlan

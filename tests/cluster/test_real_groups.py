@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import elastic_dit
-from elastic_dit.cluster.control_plugin import ControlPlugin
-from elastic_dit.cluster.local import LocalElasticCluster
+from elastic_dit.cluster.launch.local import LocalElasticCluster
+from elastic_dit.cluster.plane.control_plugin import ControlPlugin
 from elastic_dit.config import Config
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import register_dispatch

@@ -13,7 +13,7 @@ from distributed.utils_test import gen_test
 from prometheus_client.parser import text_string_to_metric_families
 from tornado.httpclient import AsyncHTTPClient
 
-from elastic_dit.cluster.metrics_desk import METRICS_PAGE
+from elastic_dit.cluster.plane.metrics_desk import METRICS_PAGE
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import GenerationCancelled, ResultGone, UnknownRequest

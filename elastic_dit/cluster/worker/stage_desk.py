@@ -1,0 +1,248 @@
+"""Started stages of one engine: from the command to the event that answers it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from elastic_dit.cluster.worker.channel import Channel
+from elastic_dit.cluster.worker.engine_host import EngineHost
+from elastic_dit.cluster.worker.mailbox import Mailbox
+from elastic_dit.cluster.worker.outbox import Made, Outbox
+from elastic_dit.cluster.worker.snapshot_desk import SnapshotDesk
+from elastic_dit.cluster.worker.stage_run import Failed, Finished, Outcome, failed, run_stage
+from elastic_dit.cluster.worker.step_pace import StepPace
+from elastic_dit.cluster.worker.transfer import Inbox
+from elastic_dit.engine.protocol import Boundary, Payload
+from elastic_dit.errors import ClusterError, TransferError
+from elastic_dit.events import (
+    Abort,
+    Event,
+    InputsLost,
+    Preempt,
+    Resize,
+    ResizeRefused,
+    StageAborted,
+    StageDone,
+    StageFailed,
+    StagePreempted,
+    StartStage,
+    StepDone,
+)
+from elastic_dit.request import Stage
+from elastic_dit.state import ArtifactRef, GpuId
+
+__all__ = ["StageDesk"]
+
+logger = logging.getLogger(__name__)
+
+_Key = tuple[str, int, int]
+
+
+@dataclasses.dataclass(slots=True)
+class _Started:
+    """A stage between its command and its answer."""
+
+    box: Mailbox
+    inputs: asyncio.Future[Payload | None]
+    running: bool = False
+
+
+class StageDesk:
+    """Runs started stages in order; each is answered exactly once.
+
+    Parameters
+    ----------
+    host : EngineHost
+    channel : Channel
+    inbox : Inbox
+    outbox : Outbox
+    snapshots : SnapshotDesk
+
+    Attributes
+    ----------
+    changed : asyncio.Event
+        Set whenever a stage has been answered.
+    closed_for : str or None
+        Why no further stage is started, None while they are.
+    report_interval_s : float
+        Least time between two messages of one stage's steps, seconds.
+
+    Notes
+    -----
+    Commands that name no started stage of that attempt and epoch are stale: the answer to it is
+    on its way already, or was given by an earlier life of this process.
+    """
+
+    def __init__(
+        self,
+        host: EngineHost,
+        channel: Channel,
+        inbox: Inbox,
+        outbox: Outbox,
+        snapshots: SnapshotDesk,
+    ) -> None:
+        self._host = host
+        self._channel = channel
+        self._inbox = inbox
+        self._outbox = outbox
+        self._snapshots = snapshots
+        self._started: dict[_Key, _Started] = {}
+        self.changed = asyncio.Event()
+        self.closed_for: str | None = None
+        self.report_interval_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<StageDesk: {len(self)} started>"
+
+    def __len__(self) -> int:
+        return len(self._started)
+
+    def __iter__(self) -> Iterator[Mailbox]:
+        return (started.box for started in self._started.values())
+
+    def start(self, start: StartStage, addresses: Mapping[GpuId, str]) -> None:
+        """Pull the inputs at once, run the stage when it is its turn."""
+        key = _key(start)
+        if key in self._started:
+            return
+        try:
+            self._refuse(start)
+            inputs = self._inbox.gather(start.inputs, addresses, self._host.gpu)
+            started = _Started(self._mailbox(start), asyncio.ensure_future(inputs))
+            self._started[key] = started
+            self._host.put(partial(self._run, started))
+        except ClusterError as error:
+            self._started.pop(key, None)
+            failure = dataclasses.replace(failed(error, start.stage).failure, retryable=True)
+            self._channel.send(StageFailed(**_fence(start), failure=failure))
+
+    def abort(self, abort: Abort) -> None:
+        """Stop a stage as soon as it can be; one that has not begun is answered now."""
+        started = self._started.get((abort.request_id, abort.attempt, abort.epoch))
+        if started is None:
+            return
+        started.box.post(Boundary.ABORT)
+        if not started.running:
+            started.inputs.cancel()
+            self._answer(started, StageAborted(**_fence(started.box.start)))
+
+    def preempt(self, preempt: Preempt) -> None:
+        """Stop a stage at its next step boundary, with a snapshot."""
+        started = self._started.get((preempt.request_id, preempt.attempt, preempt.epoch))
+        if started is not None:
+            started.box.post(Boundary.PREEMPT)
+
+    def refuse_resize(self, resize: Resize) -> None:
+        """A stage that was not started in a group stays on its one GPU."""
+        if (resize.request_id, resize.attempt, resize.since) in self._started:
+            refused = ResizeRefused(
+                request_id=resize.request_id,
+                attempt=resize.attempt,
+                epoch=resize.epoch,
+                reason="it was started without a group",
+            )
+            self._channel.send(refused)
+
+    def close(self) -> None:
+        """Stop everything, unanswered: whoever asked hears that this engine is gone."""
+        for started in self._started.values():
+            started.box.post(Boundary.ABORT)
+            started.inputs.cancel()
+
+    def _refuse(self, start: StartStage) -> None:
+        gpu = self._host.gpu
+        if self.closed_for is not None:
+            raise ClusterError(f"engine {gpu} starts nothing more: {self.closed_for}")
+        if start.gpus != (gpu,):
+            raise ClusterError(f"engine {gpu} cannot run in the group {start.gpus}")
+
+    def _mailbox(self, start: StartStage) -> Mailbox:
+        loop = asyncio.get_running_loop()
+        fence = _fence(start)
+
+        def report(step: int) -> None:
+            loop.call_soon_threadsafe(self._channel.send, StepDone(**fence, step=step))
+
+        since = max((ref.step for ref in start.inputs), default=0)
+        checkpoints = self._snapshots.pace(lambda: fence, since)
+        return Mailbox(start, report, StepPace(self.report_interval_s), checkpoints)
+
+    async def _run(self, started: _Started) -> None:
+        start = started.box.start
+        try:
+            await self._run_and_answer(started)
+        except asyncio.CancelledError:
+            if self._is_open(started):
+                raise  # the engine closes; else the stage was aborted, and that was answered
+        except TransferError as error:
+            self._answer(started, InputsLost(**_fence(start), message=str(error)))
+        except Exception as error:
+            logger.exception("Cannot run %r", started.box)
+            self._answer(
+                started, StageFailed(**_fence(start), failure=failed(error, start.stage).failure)
+            )
+
+    async def _run_and_answer(self, started: _Started) -> None:
+        inputs = await started.inputs
+        if not self._is_open(started):
+            return
+        started.running = True
+        box = started.box
+        outcome = await self._host.run(partial(run_stage, box=box, inputs=inputs))
+        self._answer(started, self._event(box, outcome))
+        if isinstance(outcome, Failed) and outcome.device_broken:
+            self._channel.give_up(str(outcome.failure))
+
+    def _is_open(self, started: _Started) -> bool:
+        return self._started.get(_key(started.box.start)) is started
+
+    def _answer(self, started: _Started, event: Event) -> None:
+        if self._started.pop(_key(started.box.start), None) is not None:
+            self._channel.send(event)
+        self.changed.set()
+
+    def _event(self, box: Mailbox, outcome: Outcome) -> Event:
+        start = box.start
+        fence = _fence(start)
+        if isinstance(outcome, Failed):
+            return StageFailed(**fence, failure=outcome.failure)
+        if box.aborted():
+            return StageAborted(**fence)
+        if isinstance(outcome, Finished):
+            if start.stage is Stage.DECODER:
+                # Before the event goes out: whoever hears of the result must find it.
+                self._channel.publish(start.request.request_id, outcome.result)
+            output = self._keep(start, outcome.made, step=0)
+            return StageDone(**fence, stage=start.stage, output=output, seconds=outcome.seconds)
+        if outcome.snapshot is None:
+            return StageAborted(**fence)
+        snapshot = self._keep(start, outcome.snapshot, outcome.step)
+        return StagePreempted(**fence, snapshot=snapshot)
+
+    def _keep(self, start: StartStage, made: Made, step: int) -> ArtifactRef:
+        request_id, gpu = start.request.request_id, start.gpus[0]
+        return self._outbox.keep(
+            made,
+            request_id=request_id,
+            attempt=start.attempt,
+            stage=start.stage,
+            gpu=gpu,
+            step=step,
+        )
+
+
+def _key(start: StartStage) -> _Key:
+    return start.request.request_id, start.attempt, start.epoch
+
+
+def _fence(start: StartStage) -> dict[str, Any]:
+    return {
+        "request_id": start.request.request_id,
+        "attempt": start.attempt,
+        "epoch": start.epoch,
+    }

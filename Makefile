@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 OUTPUT ?= outputs
+# Tests that run at once: many of them wait for processes they started.
+JOBS   ?= 2
 # Ray is not installed by any target: pip install -c constraints.txt -e '.[rivals]', then RIVALS=
 RIVALS ?= --without ray
 
@@ -32,7 +34,7 @@ demo: $(VENV)/.runtime  ## a local cluster of virtual GPUs makes a dozen clips i
 	@$(BIN)/elastic-dit demo --output $(OUTPUT)
 
 test: $(VENV)/.dev  ## all tests and doctests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev  ## style, types, layers, spelling
 	$(BIN)/ruff check .

@@ -8,10 +8,10 @@ JOBS   ?= 2
 # Ray is not installed by any target: pip install -c constraints.txt -e '.[rivals]', then RIVALS=
 RIVALS ?= --without ray
 
-.PHONY: demo test lint format docs bench clean help
+.PHONY: demo test test-bench lint format docs bench clean help
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("elastic-dit needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
@@ -33,8 +33,11 @@ $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
 demo: $(VENV)/.runtime  ## a local cluster of virtual GPUs makes a dozen clips into outputs/
 	@$(BIN)/elastic-dit demo --output $(OUTPUT)
 
-test: $(VENV)/.dev  ## all tests and doctests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+test: $(VENV)/.dev  ## tests and doctests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not bench' $(PYTEST_ARGS)
+
+test-bench: $(VENV)/.dev  ## that the benchmarks' scripts run, with tiny loads
+	$(BIN)/python -m pytest -m bench tests
 
 lint: $(VENV)/.dev  ## style, types, layers, spelling
 	$(BIN)/ruff check .

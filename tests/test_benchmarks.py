@@ -38,6 +38,7 @@ def test_overhead(tmp_path: Path) -> None:
     assert report["hand_offs"][-1]["bytes"] == 9 * 48 * 48 * 3
 
 
+@pytest.mark.bench
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_promotion(tmp_path: Path) -> None:
@@ -65,6 +66,7 @@ def test_promotion(tmp_path: Path) -> None:
     assert pair["repeated_ratio"] < pair["promotion_ratio"]
 
 
+@pytest.mark.bench
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(400)
@@ -89,6 +91,7 @@ def test_device_check_without_a_device(tmp_path: Path) -> None:
     assert (report["promotion"]["plan"], report["promotion"]["status"]) == ("1→2→1", "passed")
 
 
+@pytest.mark.bench
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(400)
@@ -112,6 +115,7 @@ def test_durability(tmp_path: Path) -> None:
     assert 0 < flood["refusal_ms"][0] <= flood["refusal_ms"][1]
 
 
+@pytest.mark.bench
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(400)
@@ -149,6 +153,7 @@ def test_decision_time(tmp_path: Path) -> None:
     assert report["simulated_steps_per_s"]["fcfs"] > 0
 
 
+@pytest.mark.bench
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(400)

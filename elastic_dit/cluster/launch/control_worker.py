@@ -12,6 +12,7 @@ from distributed import Status, WorkerPlugin
 
 from elastic_dit.actors.scheduler_actor import SCHEDULER_ACTOR, SchedulerActor
 from elastic_dit.cluster.launch.bootstrap import has_control
+from elastic_dit.cluster.plain_errors import hide_known_tracebacks
 from elastic_dit.cluster.plane.retirement import ACTOR_PREFIX
 
 __all__ = ["ControlWorkerPlugin"]
@@ -43,6 +44,7 @@ class ControlWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
 
     async def setup(self, worker: distributed.Worker) -> None:
         """Begin to compete."""
+        hide_known_tracebacks()
         self._worker = worker
         self._client: distributed.Client | None = None
         self._future: distributed.Future | None = None

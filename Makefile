@@ -34,7 +34,7 @@ demo: $(VENV)/.runtime  ## a local cluster of virtual GPUs makes a dozen clips i
 	@$(BIN)/elastic-dit demo --output $(OUTPUT)
 
 test: $(VENV)/.dev  ## tests and doctests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not bench' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --reruns 1 -m 'not bench' $(PYTEST_ARGS)
 
 test-bench: $(VENV)/.dev  ## that the benchmarks' scripts run, with tiny loads
 	$(BIN)/python -m pytest -m bench tests

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -226,7 +227,7 @@ def _serve(connection: Connection, name: str, setting: Setting) -> None:
     except Exception as error:
         connection.send((False, f"{type(error).__name__}: {error}"))
         return
-    try:
+    with closing(side), suppress(EOFError, ConnectionError, KeyboardInterrupt):
         bench = Bench(side)
         connection.send((True, None))
         while True:
@@ -236,10 +237,6 @@ def _serve(connection: Connection, name: str, setting: Setting) -> None:
             except Exception as error:
                 answer = (False, f"{type(error).__name__}: {error}")
             connection.send(answer)
-    except (EOFError, ConnectionError, KeyboardInterrupt):
-        pass
-    finally:
-        side.close()
 
 
 def requests_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any
 
@@ -16,7 +17,7 @@ from elastic_dit.request import GenerationRequest
 __all__ = ["Jobs"]
 
 
-class Jobs:
+class Jobs(ABC):
     """The part of `elastic_dit.Client` that knows requests by id.
 
     With a journal (`elastic_dit.config.JournalConfig`) requests and results of earlier lives of
@@ -149,11 +150,13 @@ class Jobs:
         return bool(reply["cancelled"])
 
     # -- of the client
-    async def _call(self, operation: str, limit_s: float | None = None, **arguments: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    async def _call(
+        self, operation: str, limit_s: float | None = None, **arguments: Any
+    ) -> Any: ...
 
-    def _sync(self, work: Coroutine[Any, Any, Any]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _sync(self, work: Coroutine[Any, Any, Any]) -> Any: ...
 
-    def _fence(self) -> str | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _fence(self) -> str | None: ...

@@ -83,11 +83,13 @@ def test_a_wrong_command_is_found(wrong: str) -> None:
 
 def test_settings_named_in_commands_are_there() -> None:
     """And can be read, where they are the project's own."""
+    read = []
     for document in DOCUMENTS:
         for words in told(document):
             for option, path in itertools.pairwise(words):
                 if option == "--config" and path.startswith("configs/"):
-                    Config.load(ROOT / path)
+                    read.append(Config.load(ROOT / path))
+    assert read
 
 
 def test_settings_shown_are_settings() -> None:

@@ -5,6 +5,7 @@ Dask would pickle an exception; plain data is readable in any release and runs n
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -42,11 +43,9 @@ def unpack_error(wire: Mapping[str, Any]) -> ElasticDitError:
     """
     name, arguments = wire["type"], wire["arguments"]
     kind = getattr(errors, name) if name in errors.__all__ else None
-    try:
-        if kind is not None:
+    if kind is not None:
+        with contextlib.suppress(TypeError):  # another release's constructor
             return kind(*arguments)  # type: ignore[no-any-return]
-    except TypeError:  # another release's constructor
-        pass
     return ClusterError(f"{name}: {', '.join(map(str, arguments))}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from elastic_dit.control.controller import Controller
 from elastic_dit.control.gpus import Gpu
 from elastic_dit.control.requests import RequestRecord
+from elastic_dit.control.told import told_of
 from elastic_dit.dashboards.history import WINDOW_S, History
 from elastic_dit.dashboards.lanes import Span
 from elastic_dit.request import Stage, StageKey
@@ -210,24 +211,12 @@ def _nearness(key: StageKey) -> tuple[int, str]:
 
 
 def _request(controller: Controller, record: RequestRecord, now: float) -> Row:
-    request = record.request
-    progress = controller.progress(record.request_id, now)
-    assert progress is not None
+    told = told_of(controller, record, now)
+    place = told.pop("queue_position")
     return {
-        "request_id": record.request_id,
-        "model": request.model,
-        "width": request.width,
-        "height": request.height,
-        "num_frames": request.num_frames,
-        "phase": str(record.phase),
-        "step": progress.step,
-        "total_steps": progress.total_steps,
-        "dop": progress.dop,
-        "gpus": list(record.group.gpus) if record.group else [],
-        "place": progress.queue_position if record.phase.is_waiting else -1,
-        "eta_s": progress.eta_s,
+        **told,
+        "place": place if record.phase.is_waiting else -1,
         "age_s": now - record.accepted_at,
-        "attempt": record.attempt,
     }
 
 

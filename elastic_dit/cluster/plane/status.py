@@ -8,6 +8,7 @@ from elastic_dit.cluster.plane.reactor import Reactor
 from elastic_dit.control.decisions import Decision
 from elastic_dit.control.gpus import Gpu
 from elastic_dit.control.requests import RequestRecord
+from elastic_dit.control.told import told_of
 from elastic_dit.request import StageKey
 
 __all__ = ["status_of"]
@@ -92,23 +93,8 @@ def status_of(reactor: Reactor, planner: str = "") -> dict[str, Any]:
 
 
 def _request(reactor: Reactor, record: RequestRecord, now: float) -> dict[str, Any]:
-    request = record.request
-    progress = reactor.controller.progress(record.request_id, now)
-    assert progress is not None
     return {
-        "request_id": record.request_id,
-        "model": request.model,
-        "width": request.width,
-        "height": request.height,
-        "num_frames": request.num_frames,
-        "phase": str(record.phase),
-        "step": progress.step,
-        "total_steps": progress.total_steps,
-        "dop": progress.dop,
-        "gpus": list(record.group.gpus) if record.group else [],
-        "queue_position": progress.queue_position,
-        "eta_s": progress.eta_s,
-        "attempt": record.attempt,
+        **told_of(reactor.controller, record, now),
         "accepted_at": record.accepted_at,
         "finished_at": record.finished_at,
     }

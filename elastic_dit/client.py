@@ -108,6 +108,7 @@ class Client(Jobs):
                 asynchronous=asynchronous,
                 timeout=self.config.client.connect_timeout_s,
                 set_as_default=not has_default_client(),
+                direct_to_workers=self.config.client.direct_results,
             )
         except CONNECTION_ERRORS as error:
             raise self._unreachable(error) from None

@@ -148,6 +148,9 @@ class ControlConfig(_Section):
     checkpoint_every: Annotated[int, Field(ge=0)] = 10
     """Denoising steps after which another engine pulls a snapshot, from which a request goes on
     whose engines all die; 0 for none."""
+    checkpoint_interval_s: Annotated[float, Field(ge=0.0)] = 5.0
+    """Least time between two such snapshots, and before the first: where steps take milliseconds,
+    to repeat them is cheaper than to copy a state."""
     silence_factor: Annotated[float, Field(gt=1.0)] = 10.0
     """An engine hangs whose stage, or denoising step, takes this many times what it took before; it
     is made anew, and the request goes on elsewhere."""
@@ -166,7 +169,7 @@ class ControlConfig(_Section):
     ready_per_gpu: Count = 8
     """Requests that may wait before a stage, per GPU that serves it, until the stage before
     pauses; their tensors lie in engines' memory."""
-    progress_interval_s: Seconds = 0.1
+    progress_interval_s: Seconds = 0.25
     """Least time between two reports of one request's steps, from its engine and to its client."""
     slots_per_node: Count = 8
     """GPU numbers set aside for each machine; groups form inside one such block first."""
@@ -262,6 +265,9 @@ class ClientConfig(_Section):
     """Longest wait for the first engine that serves anything."""
     submit_timeout_s: Seconds = 30.0
     """Longest wait for the answer to one submission."""
+    direct_results: bool = True
+    """Fetch results from the engines that made them, rather than through the scheduler, which all
+    its work waits for meanwhile; false where only the scheduler's address can be reached."""
 
 
 class HttpConfig(_Section):

@@ -109,6 +109,7 @@ def drill_config(options: DrillOptions, share: int, folder: Path) -> Config:
     settings: dict[str, Mapping[str, Any]] = {
         "control": {
             "checkpoint_every": CHECKPOINT_EVERY,
+            "checkpoint_interval_s": 0.0,
             "progress_interval_s": 0.01,
             "silence_floor_s": 2.0,
             "unknown_stage_timeout_s": 30.0,

@@ -122,6 +122,7 @@ class EngineRunner:
         self.inbox.config = config.transfer
         self.inbox.capacity = config.control.prefetch_depth + 1
         self.snapshots.every = config.control.checkpoint_every
+        self.snapshots.interval_s = config.control.checkpoint_interval_s
         interval_s = config.control.progress_interval_s
         self.desk.report_interval_s = self.groups.report_interval_s = interval_s
         self.groups.max_dop = config.control.slots_per_node

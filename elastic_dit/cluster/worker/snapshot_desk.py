@@ -39,6 +39,8 @@ class SnapshotDesk:
     ----------
     every : int
         Denoising steps between two snapshots; 0 for none.
+    interval_s : float
+        Least time between two of one run, seconds.
 
     Notes
     -----
@@ -54,6 +56,7 @@ class SnapshotDesk:
         self._copying: dict[ArtifactRef, asyncio.Task[None]] = {}
         self._copies: set[ArtifactRef] = set()
         self.every = 0
+        self.interval_s = 0.0
 
     def __repr__(self) -> str:
         return f"<SnapshotDesk every {self.every} steps, {self.spare} copies>"
@@ -78,7 +81,7 @@ class SnapshotDesk:
         def take(payload: Payload, step: int) -> None:
             loop.call_soon_threadsafe(self._begin, fence, payload, step)
 
-        return CheckpointPace(self.every, take, since)
+        return CheckpointPace(self.every, take, since, interval_s=self.interval_s)
 
     def copy(self, command: Replicate, addresses: Mapping[GpuId, str]) -> None:
         """Pull a copy, and say so."""

@@ -20,7 +20,12 @@ from elastic_dit.state import ArtifactRef
 from tests.cluster.bench import FAKE, Channel, request, run, runner, source_of, start
 
 EVERY = 4
-CONFIG = Config.parse({**FAKE.model_dump(), "control": {"checkpoint_every": EVERY}})
+CONFIG = Config.parse(
+    {
+        **FAKE.model_dump(),
+        "control": {"checkpoint_every": EVERY, "checkpoint_interval_s": 0.0},
+    }
+)
 
 
 def test_a_run_resumes_elsewhere_from_the_copy_of_a_snapshot() -> None:

@@ -101,6 +101,7 @@ class FakeMember:
             if run is None:
                 return Outcome(end=End.RELEASED, step=-1, reason="not admitted")
             run.waiting.add(place)
+            self._changed.notify_all()
             self._heard = len(run.changes)
             self._wait(lambda: self._seat.gpu in run.members or run.end)
             run.waiting.discard(place)

@@ -17,7 +17,7 @@ from elastic_dit.cluster.plane.store_host import StoreHost
 from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 from elastic_dit.control import actions
-from elastic_dit.control.dispatch import register_dispatch
+from elastic_dit.control.dispatch import dispatch_policies, register_dispatch
 from elastic_dit.control.groups import GroupState
 from elastic_dit.engine.fake import FakeEngine, FakeSeconds, fake_frames
 from elastic_dit.engine.fake_group import FakeGroups
@@ -104,9 +104,13 @@ class Stand:
 
 
 @contextlib.asynccontextmanager
-async def stand(engines: int = 4, step_s: float = 0.03, **options: Any) -> AsyncIterator[Stand]:
+async def stand(
+    engines: int = 4, step_s: float = 0.03, dispatch: str = "scripted", **options: Any
+) -> AsyncIterator[Stand]:
     groups = FakeGroups()
-    config = Config.parse({**CONFIG.model_dump(), "placement": {"policy": "colocated"}})
+    settings = CONFIG.model_dump()
+    settings["control"]["dispatch"] = dispatch
+    config = Config.parse({**settings, "placement": {"policy": "colocated"}})
 
     def make() -> FakeEngine:
         return FakeEngine(seconds=FakeSeconds(step=step_s), groups=groups, **options)
@@ -128,6 +132,15 @@ async def stand(engines: int = 4, step_s: float = 0.03, **options: Any) -> Async
 
 async def check(result: Any) -> None:
     assert np.array_equal(result.frames, fake_frames(result.request))
+
+
+@pytest.mark.parametrize("dispatch", sorted(set(dispatch_policies()) - {"scripted"}))
+@gen_test(timeout=LIMIT_S)
+async def test_every_policy_serves_engines(dispatch: str) -> None:
+    async with stand(step_s=0.002, dispatch=dispatch) as at:
+        videos = await asyncio.gather(*(at.submit(f"r{number}") for number in range(6)))
+        results = await asyncio.gather(*videos)
+        assert all(np.array_equal(each.frames, fake_frames(each.request)) for each in results)
 
 
 @gen_test()

@@ -29,6 +29,7 @@ from elastic_dit.events import (
     RestartEngine,
     StartStage,
 )
+from elastic_dit.request import Stage
 from elastic_dit.state import ArtifactRef, GpuId
 
 __all__ = ["CommandCarrier"]
@@ -144,13 +145,14 @@ class CommandCarrier:
 def recipients(command: Command) -> tuple[GpuId, ...]:
     """GPUs whose engines a command is for.
 
-    >>> from elastic_dit.request import Stage
     >>> recipients(LoadStage(gpu=3, model="shapes", stage=Stage.DIT, plan_epoch=1))
     (3,)
     """
     match command:
         case Resize():
             return tuple(sorted({*command.gpus, *command.present}))
+        case StartStage(stage=Stage.ENCODER | Stage.DECODER):
+            return command.gpus[:1]  # the others of a coupled unit are kept for it, and idle
         case StartStage() | Preempt() | Abort():
             return command.gpus
         case Prefetch() | Replicate() | LoadStage() | DropStage():

@@ -158,7 +158,9 @@ class StageDesk:
         gpu = self._host.gpu
         if self.closed_for is not None:
             raise ClusterError(f"engine {gpu} starts nothing more: {self.closed_for}")
-        if start.gpus != (gpu,):
+        # Encoders and decoders run on one GPU, whatever others a coupled unit keeps for them.
+        runs_on = start.gpus if start.stage is Stage.DIT else start.gpus[:1]
+        if runs_on != (gpu,):
             raise ClusterError(f"engine {gpu} cannot run in the group {start.gpus}")
 
     def _mailbox(self, start: StartStage) -> Mailbox:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import NamedTuple, Protocol
 
 from elastic_dit.control.block import Block
@@ -37,13 +38,24 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SameUnits:
-    """Every aligned block of `dop` GPUs is a unit for all requests: static DoP."""
+    """Every aligned block of `dop` GPUs is a unit for all requests: static DoP.
+
+    Examples
+    --------
+    >>> SameUnits(8).units([0, 1, 2, 3], slots_per_node=8)
+    [Unit(block=Block(start=0, size=4), kind=0)]
+    """
 
     dop: int
 
     def units(self, gpus: Sequence[GpuId], slots_per_node: int) -> list[Unit]:  # noqa: ARG002
-        """All whole blocks."""
-        return [Unit(block) for block in _blocks(gpus, self.dop)]
+        """All whole blocks; where none is whole, those of half the size.
+
+        Requests must not wait for GPUs that may never come.
+        """
+        sizes = takewhile(bool, (self.dop >> halvings for halvings in count()))
+        blocks: Iterator[list[Block]] = (list(_blocks(gpus, size)) for size in sizes)
+        return [Unit(block) for block in next(filter(None, blocks), [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +88,15 @@ class EqualUnits:
     kinds: tuple[int, ...]
 
     def units(self, gpus: Sequence[GpuId], slots_per_node: int) -> list[Unit]:
-        """Large units first, so that all are aligned; what is left over forms none."""
+        """Large units first, so that all are aligned; what is left over forms none.
+
+        Where there are too few for one of each kind, all are for all.
+        """
         free = set(gpus)
         units: list[Unit] = []
         each = len(gpus) // sum(self.kinds)
+        if not each:
+            return SameUnits(max(self.kinds)).units(gpus, slots_per_node)
         for kind in sorted(self.kinds, reverse=True):
             size = min(kind, slots_per_node)
             for block in list(_blocks(sorted(free), size))[:each]:

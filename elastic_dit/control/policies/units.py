@@ -7,6 +7,7 @@ takes one GPU of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -194,18 +195,24 @@ class StaticDop:
                 gpus = self._group(view, key)
                 if gpus is None:
                     break
-                yield actions.Start(request.request_id, gpus, f"{self._dop} GPUs are free")
+                yield actions.Start(request.request_id, gpus, f"{len(gpus)} GPUs are free")
         yield from first_come(view, Stage.ENCODER)
         yield from prefetches(view)
 
     def _group(self, view: ClusterView, key: StageKey) -> tuple[GpuId, ...] | None:
+        """Free GPUs of one node: `_dop`, or fewer where no node has so many."""
         by_node: dict[int, list[GpuId]] = {}
         for gpu in view.free(key):
             members = by_node.setdefault(gpu // view.config.slots_per_node, [])
             members.append(gpu)
             if len(members) == self._dop:
                 return tuple(members)
-        return None
+        serving = Counter(gpu // view.config.slots_per_node for gpu in view.serving(key))
+        widest = max(serving.values(), default=0)
+        if widest >= self._dop:
+            return None
+        fewer = 1 << widest.bit_length() >> 1
+        return next((tuple(gpus[:fewer]) for gpus in by_node.values() if len(gpus) >= fewer), None)
 
 
 _PAPER_KINDS = (1, 2, 4)

@@ -27,8 +27,8 @@ from elastic_dit.client import Client
 from elastic_dit.config import Config
 from elastic_dit.control import Controller, make_dispatch
 from elastic_dit.control.times import ExpectedTimes
-from elastic_dit.request import GenerationRequest, Stage
-from elastic_dit.rib import LatencyBook, Observations, RibCost, RibTimes
+from elastic_dit.request import Stage
+from elastic_dit.rib import Latency, LatencyBook, Observations, RibCost, RibTimes
 from elastic_dit.rib.store import RibStore
 from elastic_dit.simulate.cluster import VirtualCluster
 from elastic_dit.simulate.overheads import Overheads
@@ -44,6 +44,8 @@ _MIX = {"short": (48, 9, 12, 3), "medium": (64, 17, 20, 2), "long": (96, 17, 30,
 _GUIDANCE_SCALE = 4.0
 _PROFILE_STEPS = 18
 """Of a long run of the profile."""
+_PROGRESS_S = 0.001
+"""Less than any step takes."""
 _OVERHEAD_RUNS = 4
 """Requests per engine that the overhead between stages is measured over."""
 
@@ -127,7 +129,13 @@ class Plan:
             {
                 "engine": {"backend": "fake" if self.fake else "torch"},
                 "placement": {"policy": "colocated"},
-                "control": {"dispatch": policy, "profile": path, "prefetch_depth": 0},
+                "control": {
+                    "dispatch": policy,
+                    "profile": path,
+                    "prefetch_depth": 0,
+                    # As where steps take seconds: policies hear of every one.
+                    "progress_interval_s": _PROGRESS_S,
+                },
                 "client": {"ready_timeout_s": _READY_S},
             }
         )
@@ -141,15 +149,15 @@ def measure(plan: Plan, policies: Sequence[str], console: Console) -> FidelityRe
         rows = []
         for policy in policies:
             own = shutil.copy(path, f"{path}.{policy}")  # the cluster refines what it is given
-            arrivals, real = _replay(plan, policy, trace, own, console)
-            rows.append(_row(policy, real, _simulate(plan, policy, arrivals, profile)))
+            arrivals, real, beside = _replay(plan, policy, trace, own, console)
+            rows.append(_row(policy, real, _simulate(plan, policy, arrivals, beside)))
             console.print(
                 f"{policy}: {rows[-1].real_mean_seconds:.2f} s, {rows[-1].error:+.1%}; "
                 f"work {rows[-1].work_error:+.1%}"
             )
     return FidelityReport(
         software=f"elastic-dit {__version__}",
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=_cores(),
         gpus=plan.gpus,
         requests=plan.requests,
         load=plan.load,
@@ -188,28 +196,53 @@ class Profile:
 def _profile(plan: Plan, path: str, console: Console) -> tuple[Profile, tuple[Arrival, ...]]:
     store = RibStore(path)
     with serving(plan.gpus, plan.config("elastic", None), console) as client:
-        model, kind = client.models()[0].name, client.status()["gpus"][0]["kind"]
-        classes = [_request_class(label, model) for label in _MIX]
-        profiler = Profiler(
-            client=client, kind=kind, steps=_PROFILE_STEPS, repeats=plan.repeats, warm_up=1,
-            load="full", limit_s=LIMIT_S,
-        )  # fmt: skip
-        for each in classes:
-            options = {
-                name: value
-                for name, value in each.options.items()
-                if name not in ("fps", "num_inference_steps")
-            }
-            degrees = profiler.examine({**options, "num_inference_steps": profiler.steps})
-            for dop in degrees.dops:
-                with console.status(f"Profiling {each.label} at degree {dop}"):
-                    store.save(profiler.measure(degrees, dop), degrees.software)
-        overhead_s = _overhead_s(client, profiler, degrees)
-    profile = Profile(LatencyBook(store.load(degrees.software)), overhead_s)
+        classes = _classes(client)
+        seen, degrees = _examine(client, plan, console)
+        store.save(seen, degrees.software)
+        overhead_s = _overhead_s(client, _profiler(client, plan), degrees)
+    profile = Profile(LatencyBook(seen), overhead_s)
     work_s = sum(each.share * _gpu_s(profile.cost, each) for each in classes)
     mean_s = work_s / sum(each.share for each in classes)
     rate_per_s = plan.load * plan.gpus / mean_s
     return profile, poisson(classes, rate_per_s=rate_per_s, count=plan.requests, seed=0)
+
+
+def _classes(client: Client) -> list[RequestClass]:
+    model = client.models()[0].name
+    return [_request_class(label, model) for label in _MIX]
+
+
+def _profiler(client: Client, plan: Plan) -> Profiler:
+    return Profiler(
+        client=client, kind=client.status()["gpus"][0]["kind"], steps=_PROFILE_STEPS,
+        repeats=plan.repeats, warm_up=1, load="full", limit_s=LIMIT_S,
+    )  # fmt: skip
+
+
+def _examine(client: Client, plan: Plan, console: Console) -> tuple[list[Latency], Degrees]:
+    """Latencies of all classes at all degrees that this cluster's policy may use."""
+    profiler = _profiler(client, plan)
+    seen: list[Latency] = []
+    for each in _classes(client):
+        options = {name: value for name, value in each.options.items() if name != "fps"}
+        degrees = profiler.examine({**options, "num_inference_steps": profiler.steps})
+        for dop in degrees.dops:
+            with console.status(f"Profiling {each.label} at degree {dop}"):
+                seen += profiler.measure(degrees, dop)
+    return seen, degrees
+
+
+def _between(before: Sequence[Latency], after: Sequence[Latency]) -> list[Latency]:
+    """Means of what was measured before and after: machines do not keep their speed."""
+    later = {each.key: each for each in after}
+    return [
+        replace(
+            each,
+            seconds=statistics.mean((each.seconds, later[each.key].seconds)),
+            setup_s=statistics.mean((each.setup_s, later[each.key].setup_s)),
+        )
+        for each in before
+    ]
 
 
 def _request_class(label: str, model: str) -> RequestClass:
@@ -243,17 +276,19 @@ def _busy_s(client: Client) -> float:
 
 def _replay(
     plan: Plan, policy: str, trace: Sequence[Arrival], path: str, console: Console
-) -> tuple[tuple[Arrival, ...], Run]:
-    """The trace as the real cluster took it in, and what came of it."""
+) -> tuple[tuple[Arrival, ...], Run, Profile]:
+    """The trace as the real cluster took it in, what came of it, and the profile beside it."""
     with serving(plan.gpus, plan.config(policy, path), console) as client:
+        before, degrees = _examine(client, plan, console)
+        overhead_s = _overhead_s(client, _profiler(client, plan), degrees)
         with console.status(f"Replaying {len(trace)} requests under {policy}"):
-            _warm_up(client, plan.gpus, trace[0].request)
             futures = [client.submit(**_fields(arrival)) for arrival in _in_time(trace)]
             deadline_s = time.monotonic() + LIMIT_S
             results = [
                 future.result(timeout=max(0.1, deadline_s - time.monotonic())) for future in futures
             ]
         known = {row["request_id"]: row for row in client.status()["requests"]}
+        after, _ = _examine(client, plan, console)
     rows = [known[arrival.request.request_id] for arrival in trace]
     first_s = rows[0]["accepted_at"]
     arrivals = tuple(
@@ -262,13 +297,8 @@ def _replay(
     )
     latencies = [row["finished_at"] - row["accepted_at"] for row in rows]
     records = (record for result in results for record in result.records)
-    return arrivals, Run(latencies, sum(each.seconds * len(each.gpus) for each in records))
-
-
-def _warm_up(client: Client, gpus: int, request: GenerationRequest) -> None:
-    """One request for every engine: the first one that a process runs takes longer."""
-    options = {name: getattr(request, name) for name in ("width", "height", "num_frames")}
-    client.gather(client.map([request.prompt] * gpus, num_inference_steps=2, **options))
+    run = Run(latencies, sum(each.seconds * len(each.gpus) for each in records))
+    return arrivals, run, Profile(LatencyBook(_between(before, after)), overhead_s)
 
 
 def _in_time(trace: Sequence[Arrival]) -> Iterator[Arrival]:
@@ -320,12 +350,17 @@ def _order(rows: Sequence[PolicyReport], field: str) -> list[str]:
     return [row.policy for row in sorted(rows, key=lambda row: getattr(row, field))]
 
 
+def _cores() -> int:
+    """Virtual GPUs that do not take each other's time, as real ones do not."""
+    return len(os.sched_getaffinity(0))
+
+
 @click.command()
 @click.option("--json", "json_path", metavar="FILE", help="Write the figures; - for stdout.")
-@click.option("--gpus", type=click.IntRange(1, 64), default=4, show_default=True)
+@click.option("--gpus", type=click.IntRange(1, 64), default=_cores, show_default="the CPU cores")
 @click.option("--requests", type=click.IntRange(2), default=60, show_default=True)
 @click.option("--load", type=click.FloatRange(0.1, 100.0), default=4.0, show_default=True)
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--repeats", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--fake", is_flag=True, help="To try the script without a model.")
 @click.option("--policy", "policies", multiple=True, default=POLICIES, show_default=True)
 def main(

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import click
 from rival_bench import Answer, Load, Recovery, SideProcess, requests_of
+from rival_page import page
 from rival_report import (
     OURS,
     LoadFigures,
@@ -34,6 +36,7 @@ from elastic_dit.engine.fake import FAKE_CARD
 from elastic_dit.errors import ElasticDitError
 from elastic_dit.families import ServingHints, family_of
 from elastic_dit.families.folder import ModelFolder
+from elastic_dit.files import write_atomically
 from elastic_dit.simulate.outcome import percentile
 
 RIVALS = ("diffusers", "ray_serve")
@@ -234,6 +237,8 @@ def _chosen(without: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
 
 @click.command()
 @click.option("--json", "json_path", metavar="FILE", help="Write the figures; - for stdout.")
+@click.option("--report", "page_path", type=click.Path(dir_okay=False, path_type=Path),
+              metavar="FILE", help="Write a page of it.")  # fmt: skip
 @click.option("--without", type=click.Choice(["ray", "diffusers"]), multiple=True)
 @click.option(
     "--replicas", callback=_read_ratio, default="1:1:1", show_default=True, metavar="E:T:D",
@@ -248,7 +253,13 @@ def _chosen(without: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
 @click.option("--no-kill", is_flag=True, help="Spare the processes.")
 @click.option("--tiny", is_flag=True, help="Tiny requests: to try the script itself.")
 @click.option("--fake", is_flag=True, help="Pretended clips on our side, likewise.")
-def main(json_path: str | None, without: tuple[str, ...], no_kill: bool, **options: Any) -> None:
+def main(
+    json_path: str | None,
+    page_path: Path | None,
+    without: tuple[str, ...],
+    no_kill: bool,
+    **options: Any,
+) -> None:
     """The same requests under elastic-dit, plain diffusers loops and Ray Serve, in turns."""
     check_json_path(json_path)
     try:
@@ -279,6 +290,8 @@ def main(json_path: str | None, without: tuple[str, ...], no_kill: bool, **optio
     for line in _lines(report):
         console.print(line)
     write_json(json_path, report.model_dump_json(indent=2))
+    if page_path is not None:
+        write_atomically(page_path, page(report).encode())
 
 
 def _lines(report: RivalsReport) -> Iterator[str]:

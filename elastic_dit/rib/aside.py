@@ -8,6 +8,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 
 __all__ = ["Aside"]
 
@@ -28,7 +29,7 @@ class Aside:
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(_WAITING)
-        self._closing = False
+        self._tell_end: Callable[[], None] | None = None
         # A pool's threads are joined when the interpreter ends, even one that hangs.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -45,17 +46,11 @@ class Aside:
         return True
 
     async def close(self, timeout_s: float) -> bool:
-        """Let the jobs end; whether they did within `timeout_s` seconds."""
+        """Let all jobs end, those that wait too; whether they did within `timeout_s` seconds."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-
-        def last() -> None:
-            self._closing = True
-            _tell(loop, ended)
-
-        if not self.put(last):
-            self._closing = True
-            return False
+        self._tell_end = partial(_tell, loop, ended)
+        self.put(_nothing)  # wakes the thread; where there is no room, it is awake
         try:
             async with asyncio.timeout(timeout_s):
                 await ended
@@ -64,12 +59,17 @@ class Aside:
         return True
 
     def _run(self) -> None:
-        while not (self._closing and self._jobs.empty()):
+        while self._tell_end is None or not self._jobs.empty():
             job = self._jobs.get()
             try:
                 job()
             except Exception:
                 logger.exception("A job of %r failed", self)
+        self._tell_end()
+
+
+def _nothing() -> None:
+    """Wake a thread that waits for a job."""
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:

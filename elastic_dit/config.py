@@ -100,6 +100,14 @@ class PlacementConfig(_Section):
     of a predictor of your own."""
     shadow: Annotated[str, Field(min_length=1)] | None = None
     """Another predictor, which is asked too; what it would do stands in the plan's reason."""
+    telemetry: Annotated[str, Field(min_length=1)] | None = None
+    """File to which the running cluster adds what its split of GPUs was seen to reach, for
+    ``elastic-dit train-predictor --telemetry``, as the Dask scheduler's machine sees it. Only
+    while each GPU holds one stage; of one cluster."""
+    telemetry_window_s: Seconds = 300.0
+    """Seconds of one such example, in which nothing moves and 20 requests or more are completed."""
+    telemetry_kept: Count = 2_000
+    """Latest examples that stay in that file: a week of them by default, a few megabytes."""
     scale_out_utilisation: Annotated[float, Field(gt=0.0, le=1.0)] = 0.80
     """A stage gets a GPU once its GPUs are busy for more than this part of the time, …"""
     scale_out_queue_length: Annotated[int, Field(ge=0)] = 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +21,7 @@ __all__ = [
     "Example",
     "Outcome",
     "Situation",
+    "append_example",
     "best_split",
     "read_examples",
     "write_examples",
@@ -115,9 +118,29 @@ def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
     SaveError
         Where the file could not be written.
     """
-    adapter = TypeAdapter(Example)
-    lines = (adapter.dump_json(example) + b"\n" for example in examples)
+    lines = (_adapter().dump_json(example) + b"\n" for example in examples)
     write_atomically(Path(path), b"".join(lines))
+
+
+def append_example(path: str | Path, example: Example, kept: int) -> None:
+    """Add one to a file of telemetry, which may not be there yet; whole or not at all.
+
+    Parameters
+    ----------
+    path : path-like
+    example : Example
+    kept : int
+        Latest examples that stay in the file.
+
+    Raises
+    ------
+    ConfigError
+        Where the file holds something else; it stays as it is.
+    SaveError
+        Where the file could not be written.
+    """
+    before = list(read_examples(path)) if Path(path).exists() else []
+    write_examples(path, [*before, example][-kept:])
 
 
 def read_examples(path: str | Path) -> Iterator[Example]:
@@ -128,15 +151,19 @@ def read_examples(path: str | Path) -> Iterator[Example]:
     ConfigError
         Where the file cannot be read, or a line is wrong.
     """
-    adapter = TypeAdapter(Example)
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise ConfigError("examples", str(path), f"a readable file ({error.strerror})") from None
     for number, line in enumerate(lines, start=1):
         try:
-            yield adapter.validate_json(line)
+            yield _adapter().validate_json(line)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "all of it"
             raise ConfigError(f"examples, line {number}", where, first["msg"]) from None
+
+
+@cache
+def _adapter() -> TypeAdapter[Any]:
+    return TypeAdapter(Example)

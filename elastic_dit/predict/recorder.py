@@ -55,7 +55,12 @@ class Recorder:
         return f"<Recorder of {self._stretch.split} since {self._stretch.since:g} s>"
 
     def look(
-        self, now: float, situation: Situation, split: Split, completed: int, live: int
+        self,
+        now: float,
+        situation: Situation | None,
+        split: Split | None,
+        completed: int,
+        live: int,
     ) -> Example | None:
         """Look at the running cluster.
 
@@ -63,10 +68,10 @@ class Recorder:
         ----------
         now : float
             Seconds.
-        situation : Situation
-            What is asked of it at present.
-        split : Split
-            In force.
+        situation : Situation or None
+            What is asked of it at present; None where that is not known.
+        split : Split or None
+            In force; None while none is, which ends a stretch as another would.
         completed : int
             Requests completed so far, ever.
         live : int
@@ -84,7 +89,9 @@ class Recorder:
             return None
         self._stretch = _Stretch(split, now, completed, now)
         count = completed - stretch.completed
-        if split != stretch.split or count < self._least or not stretch.live_s:
+        if split is None or split != stretch.split or situation is None:
+            return None
+        if count < self._least or not stretch.live_s:
             return None
         outcome = Outcome(count / (now - stretch.since), stretch.live_s / count)
         return Example(situation, ((split, outcome),))

@@ -9,6 +9,7 @@ from elastic_dit.predict.examples import (
     Example,
     Outcome,
     Situation,
+    append_example,
     best_split,
     read_examples,
     write_examples,
@@ -32,6 +33,22 @@ def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "telemetry.jsonl"
     write_examples(path, examples)
     assert list(read_examples(path)) == examples
+
+
+def test_the_latest_examples_are_kept(tmp_path):
+    path = tmp_path / "telemetry.jsonl"
+    examples = [Example(SITUATION, ((SPLIT, Outcome(1.0, age)),)) for age in (1.0, 2.0, 3.0)]
+    for number, example in enumerate(examples, start=1):
+        append_example(path, example, kept=2)
+        assert list(read_examples(path)) == examples[max(0, number - 2) : number]
+
+
+def test_a_file_that_is_something_else_is_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="line 1"):
+        append_example(path, Example(SITUATION, ((SPLIT, Outcome(1.0, 1.0)),)), kept=1)
+    assert path.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -88,3 +105,14 @@ def test_a_stretch_with_a_change_or_too_few_requests_teaches_nothing():
     assert recorder.look(23.0, SITUATION, OTHER, 60, 2) is None
     example = recorder.look(28.0, SITUATION, OTHER, 64, 4)
     assert example == Example(SITUATION, ((OTHER, Outcome(1.0, 3.0)),))
+
+
+def test_a_stretch_ends_while_no_split_is_in_force_and_goes_on_without_a_workload():
+    recorder = Recorder(window_s=10.0, least=5)
+    recorder.look(0.0, SITUATION, SPLIT, 0, 3)
+    assert recorder.look(5.0, SITUATION, None, 5, 3) is None
+    assert recorder.look(6.0, SITUATION, SPLIT, 6, 3) is None
+    assert recorder.look(12.0, SITUATION, SPLIT, 12, 3) is None, "six seconds since the move"
+    assert recorder.look(14.0, None, SPLIT, 14, 1) is None
+    example = recorder.look(16.0, SITUATION, SPLIT, 16, 5)
+    assert example == Example(SITUATION, ((SPLIT, Outcome(1.0, 3.0)),))

@@ -145,7 +145,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         await self.reactor.rib.close()
         if self.reactor.keeper is not None:
             await self.reactor.keeper.close()
-        self.planning.close()
+        await self.planning.close()
         await self._store.close()
         await self.reactor.carrier.restarts.close()
 

@@ -1,7 +1,8 @@
 """Who makes placement plans, and when.
 
 The scheduler actor does, wherever one holds the lease. While none does (there is no control
-worker, or it has just died) the control plane plans by itself: nothing depends on the actor.
+worker, or it has just died) the control plane plans by itself: nothing depends on the actor. The
+snapshot is taken here either way, so telemetry is too: it outlives planners, in one file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from distributed import Status
 
 from elastic_dit.cluster.launch.lease import Lease
 from elastic_dit.cluster.plane.reactor import Reactor
+from elastic_dit.cluster.plane.telemetry import TelemetryKeeper
 from elastic_dit.config import PlacementConfig
 from elastic_dit.control.placement import PlacementPolicy, make_placement
 from elastic_dit.control.snapshot import ClusterSnapshot
@@ -79,7 +81,9 @@ class Planning:
 
     def configure(self) -> None:
         """Take the reactor's settings."""
-        self._lease = Lease(_LEASE_INTERVALS * self._reactor.config.placement.interval_s)
+        placement = self._reactor.config.placement
+        self._lease = Lease(_LEASE_INTERVALS * placement.interval_s)
+        self._telemetry = TelemetryKeeper(placement)
 
     @property
     def planner(self) -> str:
@@ -89,7 +93,7 @@ class Planning:
     # -- what happens
     def membership_changed(self) -> None:
         """Engines came or went; plan as soon as no more do."""
-        self.close()
+        self._stop_settling()
         wait_s = self._reactor.config.placement.interval_s * _SETTLING_INTERVALS
         self._settling = asyncio.get_running_loop().call_later(wait_s, self._settled)
 
@@ -103,11 +107,10 @@ class Planning:
         if self._reactor.clock() - self._planned_at >= interval_s:
             self._plan_if_alone()
 
-    def close(self) -> None:
-        """Give up waiting for engines to settle."""
-        if self._settling is not None:
-            self._settling.cancel()
-            self._settling = None
+    async def close(self) -> None:
+        """Give up waiting for engines to settle; end with the telemetry written."""
+        self._stop_settling()
+        await self._telemetry.close()
 
     # -- calls of scheduler actors
     async def lease(self, worker: str) -> dict[str, Any]:
@@ -157,6 +160,11 @@ class Planning:
         return {"accepted": self._reactor.controller.plan.epoch > before}
 
     # -- within
+    def _stop_settling(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+
     def _settled(self) -> None:
         self._settling = None
         self._memberships += 1
@@ -180,7 +188,9 @@ class Planning:
         self._reactor.observe(PlanPublished(plan=plan))
 
     def _snapshot(self) -> ClusterSnapshot:
-        return self._reactor.controller.snapshot(self._reactor.clock())
+        snapshot = self._reactor.controller.snapshot(self._reactor.clock())
+        self._telemetry.look(snapshot)
+        return snapshot
 
     def _models(self) -> tuple[str, ...]:
         return tuple(card.name for card in self._reactor.cards.cards)

@@ -16,7 +16,7 @@ __all__ = ["Telemetry", "split_in_force"]
 class Telemetry:
     """Makes examples of the snapshots that placement is decided on.
 
-    Write them with `elastic_dit.predict.examples.write_examples`.
+    `elastic_dit.cluster.plane.telemetry.TelemetryKeeper` writes those of a running cluster.
 
     Parameters
     ----------
@@ -35,10 +35,8 @@ class Telemetry:
         """Look once; an example at the end of each stretch in which nothing moved."""
         arrivals = arrivals_since(snapshot, snapshot.at - self._window_s)
         workload = workload_of(snapshot, arrivals)
+        situation = None if workload is None else Situation(workload, gpus_by_kind(snapshot))
         split = split_in_force(snapshot)
-        if workload is None or split is None:
-            return None
-        situation = Situation(workload, gpus_by_kind(snapshot))
         return self._recorder.look(snapshot.at, situation, split, snapshot.completed, snapshot.live)
 
 

@@ -42,9 +42,9 @@ def _head(report: RivalsReport) -> Iterator[str]:
     )
     yield "# Rivals, side by side\n"
     yield "Made by `python benchmarks/rivals.py --report docs/results/rivals.md`; how it is"
-    yield "measured stands in `benchmarks/README.md`. The embedded model, the same requests and seeds,"
-    yield f"{report.gpus} processes that compute with {report.threads} torch thread(s) each, on"
-    yield f"{report.cpus} CPU cores; nothing of it ran on a GPU. Requests ({mix}) come so that"
+    yield "measured stands in `benchmarks/README.md`. The embedded model, the same requests and"
+    yield f"seeds, {report.gpus} processes that compute with {report.threads} torch thread(s)"
+    yield f"each, on {report.cpus} CPU cores; nothing of it ran on a GPU. Requests ({mix}) come so that"
     yield f"{report.at_once} are always under way. Dispatch `{report.dispatch}`, placement"
     yield f"`{report.placement}`; Ray's replicas {report.ray_replicas}. Versions:"
     yield ", ".join(report.software.values()) + ".\n"

@@ -155,6 +155,21 @@ def test_decision_time(tmp_path: Path) -> None:
 
 @pytest.mark.bench
 @pytest.mark.cluster
+def test_same_host(tmp_path: Path) -> None:
+    path = tmp_path / "same_host.json"
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "same_host.py"), "--mib", "1", "--repeats", "2",
+         "--json", str(path)],
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    [row] = json.loads(path.read_text())["passages"]
+    assert row["bytes"] == 2**20
+    assert row["ratio"] == pytest.approx(row["shared_memory_seconds"] / row["comm_seconds"])
+
+
+@pytest.mark.bench
+@pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_simulator_fidelity(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from elastic_dit.control.requests import RequestTable
 from elastic_dit.control.residency import Residency
 from elastic_dit.control.snapshot import ClusterSnapshot
 from elastic_dit.control.step_watch import StepWatch
-from elastic_dit.control.times import AllowedTimes
+from elastic_dit.control.times import AllowedTimes, ExpectedTimes, KnownTimes
 from elastic_dit.control.view import ClusterView, StageTimes
 from elastic_dit.cost import MemoryModel
 from elastic_dit.request import GenerationRequest, StageKey
@@ -108,6 +108,10 @@ class Controller:
         )
         self.groups = GroupTable(self.pool)
         self.allowed = AllowedTimes(times or self.observed, self.table)
+        # Without guesses: they are good enough to rank by, not to promise.
+        self._known = (
+            times.known if isinstance(times, ExpectedTimes) else KnownTimes(self.observed, times)
+        )
         self.view = ClusterView(self.table, self.pool, self.groups, self.allowed, config)
         self._out: list[events.Command] = []
         emit = self._out.append
@@ -235,7 +239,7 @@ class Controller:
         record = self.table.get(request_id)
         if record is None:
             return None
-        return progress_of(record, self.table, self.pool, self.observed, now, at)
+        return progress_of(record, self.table, self.pool, self._known, now, at)
 
     def snapshot(self, now: float) -> ClusterSnapshot:
         """A copy of the cluster's state, for placement policies and onlookers."""

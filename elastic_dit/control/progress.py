@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastic_dit.control.gpus import GpuPool
+from elastic_dit.control.groups import Group
 from elastic_dit.control.requests import RequestRecord, RequestTable
+from elastic_dit.control.view import StageTimes
 from elastic_dit.request import GenerationRequest, Stage, StageKey
 from elastic_dit.state import Progress
 
@@ -113,7 +115,7 @@ def progress_of(
     record: RequestRecord,
     table: RequestTable,
     pool: GpuPool,
-    times: ObservedTimes,
+    times: StageTimes,
     now: float,
     at: float,
 ) -> Progress:
@@ -121,8 +123,10 @@ def progress_of(
 
     Parameters
     ----------
-    record, table, pool, times
+    record, table, pool
         The controller's state.
+    times : StageTimes
+        By which to say when it will be done.
     now : float
         Seconds on the control plane's clock.
     at : float
@@ -145,7 +149,7 @@ def progress_of(
 
 
 def _eta_s(
-    record: RequestRecord, table: RequestTable, pool: GpuPool, times: ObservedTimes, now: float
+    record: RequestRecord, table: RequestTable, pool: GpuPool, times: StageTimes, now: float
 ) -> float | None:
     """Seconds until the result: what is left of this stage, what follows, and the queues."""
     if record.phase.is_terminal:
@@ -153,28 +157,37 @@ def _eta_s(
     stages = tuple(Stage)[tuple(Stage).index(record.stage) :]
     total = 0.0
     for stage in stages:
-        seconds = _stage_s(record, stage, times)
-        if seconds is None:
+        unit_s = _unit_s(record, stage, pool, times)
+        if unit_s is None:
             return None
+        seconds = unit_s * _units(record, stage)
         total += seconds + _queue_s(record, stage, seconds, table, pool)
-    if record.group is not None:
-        since = record.group.step_at
-        total -= min(now - since, _unit_s(record, times) or 0.0)
-    return max(0.0, total)
+        group = _group(record, stage)
+        if group is not None:
+            # What is overdue may end any moment; what comes after it takes its time all the same.
+            total -= min(now - group.step_at, unit_s, seconds)
+    return total
 
 
-def _stage_s(record: RequestRecord, stage: Stage, times: ObservedTimes) -> float | None:
-    dop = record.group.dop if record.group and record.stage is stage else 1
-    seconds = times.seconds(record.request, stage, dop)
-    if stage is not Stage.DIT or seconds is None:
-        return seconds
-    done = record.group.step if record.group and record.stage is stage else record.step
-    return seconds * (record.request.num_inference_steps - done)
+def _group(record: RequestRecord, stage: Stage) -> Group | None:
+    return record.group if record.stage is stage else None
 
 
-def _unit_s(record: RequestRecord, times: ObservedTimes) -> float | None:
-    dop = record.group.dop if record.group else 1
-    return times.seconds(record.request, record.stage, dop)
+def _unit_s(record: RequestRecord, stage: Stage, pool: GpuPool, times: StageTimes) -> float | None:
+    """Seconds of a stage, of one step for the DiT: on the GPUs at work, else on one that may be."""
+    group = _group(record, stage)
+    able = pool.serving(StageKey(record.request.model, stage)) if group is None else group.gpus
+    number = next(iter(able), None)
+    gpu = None if number is None else pool.get(number)
+    dop = 1 if group is None else group.dop
+    return times.seconds(record.request, stage, dop, "" if gpu is None else gpu.kind)
+
+
+def _units(record: RequestRecord, stage: Stage) -> int:
+    if stage is not Stage.DIT:
+        return 1
+    group = _group(record, stage)
+    return record.request.num_inference_steps - (record.step if group is None else group.step)
 
 
 def _queue_s(

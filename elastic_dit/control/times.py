@@ -1,4 +1,4 @@
-"""What stages are expected to take: seen, profiled or guessed, at degrees that are allowed."""
+"""What stages are known or expected to take: seen, profiled or guessed, where it is allowed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,44 @@ from elastic_dit.control.requests import RequestTable
 from elastic_dit.control.view import StageTimes
 from elastic_dit.request import GenerationRequest, Stage
 
-__all__ = ["AllowedTimes", "ExpectedTimes"]
+__all__ = ["AllowedTimes", "ExpectedTimes", "KnownTimes"]
 
 _DOUBLING = 0.625
 """Step time left by doubling the GPUs, until that was seen: an efficiency of 80 %, as DDiT's
 Figure 8 shows where a request is large enough to be worth it."""
+
+
+class KnownTimes:
+    """`StageTimes` of what was seen here; else of a profile; None where neither knows.
+
+    Parameters
+    ----------
+    observed : ObservedTimes
+    profile : StageTimes or None
+        Of a cost model, where there is one.
+    """
+
+    def __init__(self, observed: ObservedTimes, profile: StageTimes | None = None) -> None:
+        self._observed = observed
+        self._profile = profile
+
+    def __repr__(self) -> str:
+        return f"<KnownTimes {self._observed!r}, profile {self._profile!r}>"
+
+    @property
+    def shapes(self) -> int:
+        """See `ObservedTimes.shapes`; grows also when the profile is read anew."""
+        profiled: int = getattr(self._profile, "shapes", 0)
+        return self._observed.shapes + profiled
+
+    def seconds(
+        self, request: GenerationRequest, stage: Stage, dop: int = 1, kind: str = ""
+    ) -> float | None:
+        """See `StageTimes.seconds`."""
+        seen = self._observed.seconds(request, stage, dop, kind)
+        if seen is not None or self._profile is None:
+            return seen
+        return self._profile.seconds(request, stage, dop, kind)
 
 
 class ExpectedTimes:
@@ -26,6 +59,11 @@ class ExpectedTimes:
     observed : ObservedTimes
     profile : StageTimes or None
         Of a cost model, where there is one.
+
+    Attributes
+    ----------
+    known : KnownTimes
+        The same without a guess.
 
     Examples
     --------
@@ -46,28 +84,23 @@ class ExpectedTimes:
 
     def __init__(self, observed: ObservedTimes, profile: StageTimes | None = None) -> None:
         self._observed = observed
-        self._profile = profile
+        self.known = KnownTimes(observed, profile)
 
     def __repr__(self) -> str:
-        return f"<ExpectedTimes {self._observed!r}, profile {self._profile!r}>"
+        return f"<ExpectedTimes {self.known!r}>"
 
     @property
     def shapes(self) -> int:
-        """See `ObservedTimes.shapes`; grows also when the profile is read anew."""
-        profiled: int = getattr(self._profile, "shapes", 0)
-        return self._observed.shapes + profiled
+        """See `KnownTimes.shapes`."""
+        return self.known.shapes
 
     def seconds(
         self, request: GenerationRequest, stage: Stage, dop: int = 1, kind: str = ""
     ) -> float | None:
         """See `StageTimes.seconds`."""
-        seen = self._observed.seconds(request, stage, dop, kind)
-        if seen is not None:
-            return seen
-        if self._profile is not None:
-            profiled = self._profile.seconds(request, stage, dop, kind)
-            if profiled is not None:
-                return profiled
+        known = self.known.seconds(request, stage, dop, kind)
+        if known is not None:
+            return known
         if dop == 1:
             return self._observed.guess(request, stage)
         if stage is not Stage.DIT or dop % 2:

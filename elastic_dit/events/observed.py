@@ -162,7 +162,11 @@ class ResizeRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDone:
-    """A stage ran to its end; its group is free and its output lies at ``output.gpu``."""
+    """A stage ran to its end; its group is free and its output lies at ``output.gpu``.
+
+    `pulls` tells of each input that came from another engine which stage had made it, and how
+    many seconds it took to arrive, retries included and even where it came ahead of its turn.
+    """
 
     request_id: str
     attempt: int
@@ -170,6 +174,7 @@ class StageDone:
     stage: Stage
     output: ArtifactRef
     seconds: float
+    pulls: tuple[tuple[Stage, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

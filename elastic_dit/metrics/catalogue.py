@@ -17,6 +17,7 @@ PREFIX = "elastic_dit_"
 
 _REQUEST_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _STEP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_TRANSFER_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 30)
 _HTTP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 _BYTES_BUCKETS = tuple(4.0**power for power in range(5, 16))
 _RTF_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000)
@@ -137,6 +138,11 @@ PREEMPTIONS = _counter("preemptions_total", "Orders to stop at a step boundary."
 TRANSFER_BYTES = _histogram(
     "transfer_size_bytes", _BYTES_BUCKETS,
     "Tensors that one engine pulled from another.", "from_stage", "to_stage",
+)  # fmt: skip
+TRANSFER_TIME_S = _histogram(
+    "transfer_time_s", _TRANSFER_BUCKETS_S,
+    "Time an engine took to pull tensors from another, retries included, in stages that ended.",
+    "from_stage", "to_stage",
 )  # fmt: skip
 TRANSFERS_LOCAL = _counter(
     "transfers_local_total", "Inputs that lay on the GPU that needed them.",

@@ -32,6 +32,7 @@ class Recorder:
         self._of: dict[type, Callable[[Controller, Any, float], None]] = {
             events.RequestAccepted: self._accepted,
             events.StepDone: self._step_done,
+            events.StageDone: self._stage_done,
             events.StageFailed: self._stage_failed,
             events.InputsLost: self._inputs_lost,
             events.EngineJoined: self._engine_joined,
@@ -124,6 +125,11 @@ class Recorder:
         # A stale report leaves the group as it was.
         if record is not None and group is not None and group.step_at == now and group.step_s:
             self.tally.observe(catalogue.STEP_S, group.step_s, record.request.model, str(group.dop))
+
+    def _stage_done(self, _: Controller, event: events.StageDone, __: float) -> None:
+        for made_by, seconds in event.pulls:
+            labels = str(made_by), str(event.stage)
+            self.tally.observe(catalogue.TRANSFER_TIME_S, seconds, *labels)
 
     def _stage_failed(self, _: Controller, event: events.StageFailed, __: float) -> None:
         failure = event.failure

@@ -40,6 +40,9 @@ BY_TYPE = {
     Stage: st.sampled_from(Stage),
     int | None: st.none() | whole,
     tuple[str, ...]: st.lists(text, max_size=3).map(tuple),
+    tuple[tuple[Stage, float], ...]: st.lists(
+        st.tuples(st.sampled_from(Stage), st.floats(0, 1e6)), max_size=3
+    ).map(tuple),
     tuple[int, ...]: st.lists(whole, max_size=8).map(tuple),
     frozenset[tuple[str, Stage]]: st.frozensets(keys.map(tuple), max_size=3),
     dict[int, frozenset[StageKey]]: st.dictionaries(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from elastic_dit import events
 from elastic_dit.control import actions
 from elastic_dit.metrics import catalogue
@@ -113,6 +115,18 @@ def test_inputs_that_move_and_that_are_lost():
     bench.inputs_lost("r1")
     assert bench.value(catalogue.TRANSFERS_LOST, "encoder") == 1
     assert bench.value(catalogue.ATTEMPTS, MODEL, "encoder", "2") == 1
+
+
+def test_how_long_inputs_took_to_arrive():
+    bench = Counted()
+    bench.join(0)
+    bench.submit("r1")
+    bench.done("r1")
+    assert bench.histogram(catalogue.TRANSFER_TIME_S, "encoder", "dit") == (0, 0.0)
+    pulls = ((Stage.ENCODER, 0.25), (Stage.DIT, 2.0))  # a run that was resumed here
+    bench.do(replace(bench.done_event("r1"), pulls=pulls))
+    assert bench.histogram(catalogue.TRANSFER_TIME_S, "encoder", "dit") == (1, 0.25)
+    assert bench.histogram(catalogue.TRANSFER_TIME_S, "dit", "dit") == (1, 2.0)
 
 
 def test_steps_by_degree_of_parallelism_and_stale_ones_never():

@@ -19,9 +19,9 @@ from elastic_dit.cluster.worker.outbox import Made, Outbox
 from elastic_dit.cluster.worker.snapshot_desk import SnapshotDesk
 from elastic_dit.cluster.worker.stage_run import Failed, Finished, failed
 from elastic_dit.cluster.worker.step_pace import StepPace
-from elastic_dit.cluster.worker.transfer import Inbox
+from elastic_dit.cluster.worker.transfer import Inbox, Inputs
 from elastic_dit.engine.group_context import GroupLimits, GroupSeat
-from elastic_dit.engine.protocol import Boundary, Payload
+from elastic_dit.engine.protocol import Boundary
 from elastic_dit.errors import ClusterError, GroupBroken, TransferError
 from elastic_dit.events import (
     Abort,
@@ -75,7 +75,8 @@ class _Part:
 
     box: GroupBox
     seat: GroupSeat
-    inputs: asyncio.Future[Payload | None] | None
+    inputs: asyncio.Future[Inputs] | None
+    pulls: tuple[tuple[Stage, float], ...] = ()
     running: bool = False
     abort_epoch: int = 0
 
@@ -232,9 +233,7 @@ class GroupDesk:
             if (known, tried) == (request_id, attempt) and since <= epoch
         ]
 
-    def _enter(
-        self, box: GroupBox, seat: GroupSeat, inputs: asyncio.Future[Payload | None] | None
-    ) -> None:
+    def _enter(self, box: GroupBox, seat: GroupSeat, inputs: asyncio.Future[Inputs] | None) -> None:
         part = self._parts[box.key] = _Part(box, seat, inputs)
         try:
             self._refuse_if_closed()
@@ -250,11 +249,11 @@ class GroupDesk:
     async def _run(self, part: _Part) -> None:
         box = part.box
         try:
-            inputs = await part.inputs if part.inputs is not None else None
+            inputs = await part.inputs if part.inputs is not None else Inputs()
             if self._parts.get(box.key) is not part:
                 return
-            part.running = True
-            member = partial(run_member, box=box, seat=part.seat, inputs=inputs)
+            part.running, part.pulls = True, inputs.pulls
+            member = partial(run_member, box=box, seat=part.seat, inputs=inputs.payload)
             self._finish(part, await self._host.run(member))
         except asyncio.CancelledError:
             if self._parts.get(box.key) is part:
@@ -301,8 +300,13 @@ class GroupDesk:
             return None
         if isinstance(outcome, Finished):
             output = self._keep(box, outcome.made, 0)
-            fence = box.fence
-            return StageDone(**fence, stage=Stage.DIT, output=output, seconds=outcome.seconds)
+            return StageDone(
+                **box.fence,
+                stage=Stage.DIT,
+                output=output,
+                seconds=outcome.seconds,
+                pulls=part.pulls,
+            )
         assert outcome.snapshot is not None, outcome
         snapshot = self._keep(box, outcome.snapshot, outcome.step)
         return StagePreempted(**box.fence, snapshot=snapshot)

@@ -16,8 +16,8 @@ from elastic_dit.cluster.worker.outbox import Made, Outbox
 from elastic_dit.cluster.worker.snapshot_desk import SnapshotDesk
 from elastic_dit.cluster.worker.stage_run import Failed, Finished, Outcome, failed, run_stage
 from elastic_dit.cluster.worker.step_pace import StepPace
-from elastic_dit.cluster.worker.transfer import Inbox
-from elastic_dit.engine.protocol import Boundary, Payload
+from elastic_dit.cluster.worker.transfer import Inbox, Inputs
+from elastic_dit.engine.protocol import Boundary
 from elastic_dit.errors import ClusterError, TransferError
 from elastic_dit.events import (
     Abort,
@@ -48,7 +48,7 @@ class _Started:
     """A stage between its command and its answer."""
 
     box: Mailbox
-    inputs: asyncio.Future[Payload | None]
+    inputs: asyncio.Future[Inputs]
     running: bool = False
 
 
@@ -195,8 +195,8 @@ class StageDesk:
             return
         started.running = True
         box = started.box
-        outcome = await self._host.run(partial(run_stage, box=box, inputs=inputs))
-        self._answer(started, self._event(box, outcome))
+        outcome = await self._host.run(partial(run_stage, box=box, inputs=inputs.payload))
+        self._answer(started, self._event(box, outcome, inputs))
         if isinstance(outcome, Failed) and outcome.device_broken:
             self._channel.give_up(str(outcome.failure))
 
@@ -208,7 +208,7 @@ class StageDesk:
             self._channel.send(event)
         self.changed.set()
 
-    def _event(self, box: Mailbox, outcome: Outcome) -> Event:
+    def _event(self, box: Mailbox, outcome: Outcome, inputs: Inputs) -> Event:
         start = box.start
         fence = _fence(start)
         if isinstance(outcome, Failed):
@@ -220,7 +220,13 @@ class StageDesk:
                 # Before the event goes out: whoever hears of the result must find it.
                 self._channel.publish(start.request.request_id, outcome.result)
             output = self._keep(start, outcome.made, step=0)
-            return StageDone(**fence, stage=start.stage, output=output, seconds=outcome.seconds)
+            return StageDone(
+                **fence,
+                stage=start.stage,
+                output=output,
+                seconds=outcome.seconds,
+                pulls=inputs.pulls,
+            )
         if outcome.snapshot is None:
             return StageAborted(**fence)
         snapshot = self._keep(start, outcome.snapshot, outcome.step)

@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from elastic_dit.cluster.worker.channel import Channel
 from elastic_dit.cluster.worker.encoded import Encoded
@@ -18,7 +19,7 @@ from elastic_dit.errors import ArtifactGone, DigestMismatch, TransferError
 from elastic_dit.request import Stage
 from elastic_dit.state import ArtifactRef, GpuId
 
-__all__ = ["RECORDS_KEPT", "Inbox", "TransferRecord"]
+__all__ = ["RECORDS_KEPT", "Inbox", "Inputs", "TransferRecord"]
 
 RECORDS_KEPT = 1000
 """Pulls that `Inbox.records` remembers."""
@@ -49,6 +50,27 @@ class TransferRecord:
     nbytes: int
     seconds: float
     tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a stage starts with.
+
+    Attributes
+    ----------
+    payload : mapping or None
+        All of it in one; None for a stage without inputs.
+    pulls : tuple of (Stage, float)
+        See `elastic_dit.events.StageDone.pulls`.
+    """
+
+    payload: Payload | None = None
+    pulls: tuple[tuple[Stage, float], ...] = ()
+
+
+class _Pulled(NamedTuple):
+    artifact: Artifact
+    record: TransferRecord
 
 
 class Inbox:
@@ -84,7 +106,7 @@ class Inbox:
         self._channel = channel
         self._outbox = outbox
         self._executor = executor
-        self._pulls: OrderedDict[ArtifactRef, asyncio.Task[Artifact]] = OrderedDict()
+        self._pulls: OrderedDict[ArtifactRef, asyncio.Task[_Pulled]] = OrderedDict()
         self._claims: dict[ArtifactRef, int] = {}
         self.config = config
         self.capacity = capacity
@@ -123,6 +145,9 @@ class Inbox:
 
     async def pull(self, ref: ArtifactRef, address: str | None) -> Artifact:
         """As `get`, with its encoded form."""
+        return (await self._claim(ref, address)).artifact
+
+    async def _claim(self, ref: ArtifactRef, address: str | None) -> _Pulled:
         self._claims[ref] = self._claims.get(ref, 0) + 1
         pull = self._pull(ref, address)
         try:
@@ -147,7 +172,7 @@ class Inbox:
             self._discard(ref)
         await asyncio.gather(*pulls, return_exceptions=True)
 
-    def _pull(self, ref: ArtifactRef, address: str | None) -> asyncio.Task[Artifact]:
+    def _pull(self, ref: ArtifactRef, address: str | None) -> asyncio.Task[_Pulled]:
         pull = self._pulls.get(ref)
         if pull is None or (pull.done() and (pull.cancelled() or pull.exception())):
             pull = asyncio.ensure_future(self._pull_or_retry(ref, address))
@@ -165,7 +190,7 @@ class Inbox:
         for ref in unclaimed[: max(0, len(unclaimed) - self.capacity)]:
             self._discard(ref)
 
-    async def _pull_or_retry(self, ref: ArtifactRef, address: str | None) -> Artifact:
+    async def _pull_or_retry(self, ref: ArtifactRef, address: str | None) -> _Pulled:
         began = time.perf_counter()
         if address is None:
             raise ArtifactGone(f"request {ref.request_id}: engine {ref.gpu} has left the cluster")
@@ -181,8 +206,7 @@ class Inbox:
                 if tries >= self.config.attempts:
                     raise
                 await asyncio.sleep(self.config.backoff_s * 2 ** (tries - 1))
-        self._record(ref, time.perf_counter() - began, tries)
-        return artifact
+        return _Pulled(artifact, self._record(ref, time.perf_counter() - began, tries))
 
     async def _pull_once(self, ref: ArtifactRef, address: str) -> Artifact:
         where = f"request {ref.request_id}: output of its {ref.stage} stage from {address}"
@@ -198,22 +222,22 @@ class Inbox:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, _verified, ref, encoded, where)
 
-    def _record(self, ref: ArtifactRef, seconds: float, tries: int) -> None:
-        self.records.append(
-            TransferRecord(
-                request_id=ref.request_id,
-                stage=ref.stage,
-                source=ref.gpu,
-                nbytes=ref.nbytes,
-                seconds=seconds,
-                tries=tries,
-            )
+    def _record(self, ref: ArtifactRef, seconds: float, tries: int) -> TransferRecord:
+        record = TransferRecord(
+            request_id=ref.request_id,
+            stage=ref.stage,
+            source=ref.gpu,
+            nbytes=ref.nbytes,
+            seconds=seconds,
+            tries=tries,
         )
+        self.records.append(record)
+        return record
 
     async def gather(
         self, refs: tuple[ArtifactRef, ...], addresses: Mapping[GpuId, str], here: GpuId | None
-    ) -> Payload | None:
-        """All inputs of a stage as one payload, None where it has none.
+    ) -> Inputs:
+        """All inputs of a stage.
 
         Parameters
         ----------
@@ -229,16 +253,19 @@ class Inbox:
             As `get`.
         """
         parts = await asyncio.gather(*(self._input(ref, addresses, here) for ref in refs))
-        return {key: value for part in parts for key, value in part.items()} if parts else None
+        payload = {key: value for part in parts for key, value in part.artifact.payload.items()}
+        records = [part.record for part in parts]
+        return Inputs(
+            payload if parts else None,
+            tuple((record.stage, record.seconds) for record in records if record.tries),
+        )
 
     async def _input(
         self, ref: ArtifactRef, addresses: Mapping[GpuId, str], here: GpuId | None
-    ) -> Payload:
+    ) -> _Pulled:
         if ref.gpu == here:
-            artifact = self._outbox.get(ref)
-            self._record(ref, 0.0, 0)
-            return artifact.payload
-        return await self.get(ref, addresses.get(ref.gpu))
+            return _Pulled(self._outbox.get(ref), self._record(ref, 0.0, 0))
+        return await self._claim(ref, addresses.get(ref.gpu))
 
 
 def _verified(ref: ArtifactRef, encoded: Encoded, where: str) -> Artifact:
@@ -248,7 +275,7 @@ def _verified(ref: ArtifactRef, encoded: Encoded, where: str) -> Artifact:
     return Artifact(ref=ref, payload=encoded.payload(), encoded=encoded)
 
 
-def _mark_retrieved(pull: asyncio.Task[Artifact]) -> None:
+def _mark_retrieved(pull: asyncio.Task[_Pulled]) -> None:
     """A failed prefetch that nobody claims is no error; asyncio would log it as one."""
     if not pull.cancelled():
         pull.exception()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from elastic_dit.cluster.worker.engine_runner import EngineRunner
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
+from elastic_dit.engine.fake_group import FakeGroups
 from elastic_dit.errors import ModelLoadError
 from elastic_dit.events import (
     Abort,
@@ -336,6 +337,26 @@ def test_a_prefetched_input_is_not_pulled_again() -> None:
                 assert len(desk.inbox) == 0
                 (record,) = desk.inbox.records
                 assert (record.nbytes, record.tries, record.source) == (output.nbytes, 1, 1)
+
+    run(check())
+
+
+@pytest.mark.parametrize("store", ["", "nowhere:1"], ids=["alone", "as a group"])
+def test_a_stage_tells_how_long_its_inputs_took_to_arrive(store: str) -> None:
+    async def check() -> None:
+        async with runner(gpu=1) as (producer, told):
+            producer.handle(start(gpu=1), {})
+            encoded = await told.event(StageDone)
+            assert encoded.pulls == ()
+            engine, channel = FakeEngine(groups=FakeGroups()), Channel(source_of({"b": producer}))
+            async with runner(engine, channel=channel) as (desk, _):
+                desk.handle(start(Stage.DIT, inputs=(encoded.output,)), {1: "b"}, store)
+                denoised = await channel.event(StageDone)
+                (record,) = desk.inbox.records
+                assert denoised.pulls == ((Stage.ENCODER, record.seconds),)
+                desk.handle(start(Stage.DECODER, inputs=(denoised.output,)), {}, store)
+                await channel.until(lambda: channel.done(Stage.DECODER))
+                assert channel.of(StageDone)[-1].pulls == ()
 
     run(check())
 

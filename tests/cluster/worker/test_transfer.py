@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from elastic_dit.cluster.worker.channel import FakeChannel
 from elastic_dit.cluster.worker.encoded import Encoded
 from elastic_dit.cluster.worker.outbox import Artifact, Outbox
-from elastic_dit.cluster.worker.transfer import Inbox
+from elastic_dit.cluster.worker.transfer import Inbox, Inputs
 from elastic_dit.config import TransferConfig
 from elastic_dit.errors import ArtifactGone, DigestMismatch, TransferError
 from elastic_dit.request import Stage
@@ -193,9 +193,10 @@ def test_own_artifacts_are_taken_by_reference_until_released() -> None:
     async def check() -> None:
         async with inbox() as (box, channel, outbox):
             outbox.put(own)
-            payload = await box.gather((own.ref,), {}, here=0)
-            assert payload is not None
-            assert payload["latents"] is PAYLOAD["latents"]
+            inputs = await box.gather((own.ref,), {}, here=0)
+            assert inputs.payload is not None
+            assert inputs.payload["latents"] is PAYLOAD["latents"]
+            assert inputs.pulls == ()
             assert outbox.nbytes == own.ref.nbytes
             outbox.release(own.ref)
             outbox.release(own.ref)
@@ -217,10 +218,12 @@ def test_several_inputs_become_one_payload() -> None:
 
     async def check() -> None:
         async with inbox(lambda address, ref: held[ref]) as (box, channel, _):
-            payload = await box.gather((first.ref, second), {1: "b", 2: "c"}, here=0)
-            assert payload is not None
-            assert set(payload) == {"latents", "step", "prompt_embeds"}
+            inputs = await box.gather((first.ref, second), {1: "b", 2: "c"}, here=0)
+            assert inputs.payload is not None
+            assert set(inputs.payload) == {"latents", "step", "prompt_embeds"}
+            assert dict(inputs.pulls) == {record.stage: record.seconds for record in box.records}
+            assert [stage for stage, _ in inputs.pulls] == [Stage.DIT, Stage.ENCODER]
             assert {address for address, _ in channel.fetched} == {"b", "c"}
-            assert await box.gather((), {}, here=0) is None
+            assert await box.gather((), {}, here=0) == Inputs(None, ())
 
     run(check())

@@ -24,6 +24,7 @@ __all__ = [
     "COMMAND_OP",
     "EVENT_OP",
     "FENCE_OP",
+    "GIVES_UP",
     "HELLO_OP",
     "WELCOME_OP",
     "decode_command",
@@ -36,6 +37,9 @@ WELCOME_OP = "elastic-dit-welcome"
 EVENT_OP = "elastic-dit-event"
 COMMAND_OP = "elastic-dit-command"
 FENCE_OP = "elastic-dit-fence"
+
+GIVES_UP = "elastic-dit-gives-up"
+"""How the reason begins with which a worker closes whose device is no longer usable."""
 
 _EVENTS = {kind.__name__: kind for kind in get_args(Event)}
 _COMMANDS = {kind.__name__: kind for kind in get_args(Command)}
@@ -51,7 +55,7 @@ def encode(message: Event | Command) -> dict[str, Any]:
 
     >>> from elastic_dit.events import EngineLost
     >>> encode(EngineLost(gpu=3, reason="killed"))
-    {'type': 'EngineLost', 'gpu': 3, 'reason': 'killed'}
+    {'type': 'EngineLost', 'gpu': 3, 'reason': 'killed', 'expected': False}
     """
     kind: type = type(message)
     return {"type": kind.__name__, **_adapter(kind).dump_python(message, mode="json")}

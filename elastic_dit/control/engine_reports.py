@@ -131,7 +131,7 @@ class EngineReports:
     def _lost(self, event: events.EngineLost, now: float) -> bool:
         if event.gpu not in self._pool:
             return False
-        self._lose(event.gpu, event.reason, now)
+        self._lose(event.gpu, event.reason, now, expected=event.expected)
         return True
 
     def _members_lost(self, event: events.MembersLost, now: float) -> bool:
@@ -142,12 +142,12 @@ class EngineReports:
             self._emit(events.RestartEngine(gpu=gpu, reason=event.reason))
         return bool(lost)
 
-    def _lose(self, gpu: GpuId, reason: str, now: float) -> None:
+    def _lose(self, gpu: GpuId, reason: str, now: float, *, expected: bool = False) -> None:
         lost = self._pool[gpu]
         if self._residency.departures.get(lost.node) is Departure.LEAVING:
             reason = f"{lost.node} was given back"
         self._log.add(now, "lost", lost.name, (gpu,), reason)
-        self._life.engine_lost(gpu, reason, now)
+        self._life.engine_lost(gpu, reason, now, expected=expected)
 
     # -------------------------------------------------------------------------------- stages
     def _loaded(self, event: events.StageLoaded, now: float) -> bool:

@@ -159,8 +159,10 @@ class Lifecycle:
         failure = Failure(
             error_type="InputsLost", message=message, stage=group.stage, retryable=True
         )
+        # Those of an engine that has left cannot be had, whatever the request is.
+        blame = all(ref.gpu in self._pool for ref in group.inputs)
         self._orders.release(self._table.drop_inputs(record, group.inputs))
-        self.retry(record, failure, now, after_s=self._backoff_s(record))
+        self.retry(record, failure, now, blame=blame, after_s=self._backoff_s(record))
 
     def discard(self, artifact: ArtifactRef) -> None:
         """Let go of what a group made that nobody waits for any more."""
@@ -210,14 +212,19 @@ class Lifecycle:
         failure : Failure
         now : float
         blame : bool
-            Whether the request ran when it happened; only then may it be the cause.
+            Whether the request may be the cause: it ran when it happened, and nobody else
+            wanted it to happen.
         after_s : float
             How long to wait first.
         """
-        record.failures.append(failure)
-        if blame and self._blame(record):
+        if self._note_failure(record, failure, blame=blame):
             self.fail(record, failure, now)
-            return
+        else:
+            self._again(record, failure, now, after_s)
+
+    def _again(
+        self, record: RequestRecord, failure: Failure, now: float, after_s: float = 0.0
+    ) -> None:
         stage = record.runnable_stage()
         record.attempt += 1
         record.step = {
@@ -234,8 +241,8 @@ class Lifecycle:
         self.retry(record, _lost(Stage.DECODER, "the result was lost before its delivery"), now)
 
     # ----------------------------------------------------------------------- lost engines
-    def engine_lost(self, gpu: GpuId, reason: str, now: float) -> None:
-        """A GPU is gone, with what it held and the work it did."""
+    def engine_lost(self, gpu: GpuId, reason: str, now: float, *, expected: bool = False) -> None:
+        """A GPU is gone, with what it held and the work it did; see `EngineLost`."""
         lost = self._pool[gpu]
         for request_id in tuple(lost.prepared):
             self._orders.unprepare(self._table.live[request_id], used_on=(gpu,))
@@ -253,7 +260,9 @@ class Lifecycle:
         for record in self._table.held_on(gpu):
             self._inputs_gone(record, gpu, reason, now)
         if group is not None and worked:
-            self._member_lost(group, None if began else gpu, f"GPU {gpu}: {reason}", now)
+            self._member_lost(
+                group, None if began else gpu, f"GPU {gpu}: {reason}", now, blame=not expected
+            )
 
     def resize_refused(self, group: Group, reason: str, now: float) -> None:
         """A group stays as it is; those that were to join it are called off."""
@@ -265,32 +274,26 @@ class Lifecycle:
             record.epoch = group.epoch
             self._orders.note(now, "resize refused", record, group.gpus, reason)
 
-    def _member_lost(self, group: Group, gpu: GpuId | None, reason: str, now: float) -> None:
+    def _member_lost(
+        self, group: Group, gpu: GpuId | None, reason: str, now: float, *, blame: bool
+    ) -> None:
         failure = _lost(group.stage, reason)
         record = self.owner(group)
         if record is None or group.state is GroupState.ABORTING:
             return
-        if gpu is not None and group.stage is Stage.DIT and group.gpus:
-            self._carry_on(record, group, gpu, failure, now)
+        is_over = self._note_failure(record, failure, blame=blame)
+        if not is_over and gpu is not None and group.stage is Stage.DIT and group.gpus:
+            # Every member of a DiT group holds the whole state: the survivors go on.
+            why = f"carry on without the lost: {failure}"
+            self._orders.resize(record, largest_block(group.gpus), why, now, lost=(gpu,))
             return
         record.group = None
         if group.held:
             self._orders.abort(group, failure.message, now)
-        self.retry(record, failure, now)
-
-    def _carry_on(
-        self, record: RequestRecord, group: Group, lost: GpuId, failure: Failure, now: float
-    ) -> None:
-        """Every member of a DiT group holds the whole state: the survivors go on."""
-        record.failures.append(failure)
-        if self._blame(record):
-            self._orders.abort(group, failure.message, now)
-            record.group = None
+        if is_over:
             self.fail(record, failure, now)
-            return
-        survivors = largest_block(group.gpus)
-        reason = f"carry on without the lost: {failure}"
-        self._orders.resize(record, survivors, reason, now, lost=(lost,))
+        else:
+            self._again(record, failure, now)
 
     def _inputs_gone(self, record: RequestRecord, gpu: GpuId, reason: str, now: float) -> None:
         """What a request had on a GPU is gone; if it waits to start from that, it goes back."""
@@ -371,10 +374,11 @@ class Lifecycle:
         """Wait before the retry of a stage that failed: none at first, then doubling."""
         return self._config.retry_backoff_s * 2 ** (record.blamed - 1) if record.blamed else 0.0
 
-    def _blame(self, record: RequestRecord) -> bool:
-        """Count a failure of a request that ran; True once that makes too many."""
-        record.blamed += 1
-        return record.blamed >= self._config.max_attempts
+    def _note_failure(self, record: RequestRecord, failure: Failure, *, blame: bool) -> bool:
+        """Remember a failure; True once the request may have caused too many."""
+        record.failures.append(failure)
+        record.blamed += blame
+        return blame and record.blamed >= self._config.max_attempts
 
 
 def _lost(stage: Stage, message: str) -> Failure:

@@ -51,7 +51,7 @@ class RequestRecord:
     failures : list of Failure
         What went wrong, oldest first.
     blamed : int
-        Failures while it ran: what `ControlConfig.max_attempts` counts.
+        Failures that it may have caused: what `ControlConfig.max_attempts` counts.
     group : Group or None
         GPUs at work on it.
     prepared : int or None

@@ -77,10 +77,14 @@ class EngineJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLost:
-    """A GPU's process died, left or was declared hung."""
+    """A GPU's process died, left or was declared hung.
+
+    `expected` where it left in good order: then no request can be the cause.
+    """
 
     gpu: GpuId
     reason: str
+    expected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,8 +95,10 @@ class Bench:
             )
         return out
 
-    def lose(self, gpu: int, reason: str = "killed") -> list[events.Command]:
-        return self.do(events.EngineLost(gpu=gpu, reason=reason))
+    def lose(
+        self, gpu: int, reason: str = "killed", *, expected: bool = False
+    ) -> list[events.Command]:
+        return self.do(events.EngineLost(gpu=gpu, reason=reason, expected=expected))
 
     def plan(self, epoch: int, residency: dict[int, Any], **fields: Any) -> list[events.Command]:
         wanted = {

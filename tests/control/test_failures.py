@@ -66,6 +66,41 @@ def test_a_waiting_request_whose_inputs_died_goes_back_without_blame() -> None:
     assert bench.controller.table.get("r").blamed == 0
 
 
+def test_engines_that_leave_in_good_order_cost_no_try() -> None:
+    bench = Bench(max_attempts=3)
+    bench.join(0, 1, 2, 3)
+    bench.submit("r")
+    for attempt in (2, 3, 4):
+        start = only(bench.lose(bench.gpus["r"][0], expected=True), events.StartStage)
+        assert start.attempt == attempt
+    record = bench.controller.table.get("r")
+    assert (record.blamed, len(record.failures)) == (0, 3)
+    for _ in range(2):
+        bench.done("r")
+    assert only(bench.done("r"), events.Complete).request_id == "r"
+
+
+def test_engines_that_die_cost_a_try_each() -> None:
+    bench = Bench(max_attempts=3)
+    bench.join(0, 1, 2, 3)
+    bench.submit("r")
+    for attempt in (2, 3):
+        start = only(bench.lose(bench.gpus["r"][0]), events.StartStage)
+        assert start.attempt == attempt
+    fail = only(bench.lose(bench.gpus["r"][0]), events.Fail)
+    assert (fail.attempts, fail.failure.error_type) == (3, "EngineLost")
+
+
+def test_inputs_that_left_with_their_engine_cost_no_try() -> None:
+    bench = Bench(prefetch_depth=0, max_attempts=1)
+    bench.join(0, 1, stages=(Stage.ENCODER,))
+    bench.join(2, stages=(Stage.DIT,))
+    at_stage(bench, "r", Stage.DIT)
+    bench.lose(0, expected=True)
+    start = only(bench.inputs_lost("r"), events.StartStage)
+    assert (start.stage, start.gpus, start.attempt) == (Stage.ENCODER, (1,), 2)
+
+
 def test_a_running_stage_survives_the_loss_of_its_producer() -> None:
     bench = Bench(prefetch_depth=0)
     bench.join(0, stages=(Stage.ENCODER,))
@@ -362,6 +397,13 @@ def test_a_group_that_keeps_losing_members_is_given_up() -> None:
     commands = bench.lose(2)
     assert only(commands, events.Fail).failure.error_type == "EngineLost"
     assert only(commands, events.Abort).gpus == (1, 3)
+
+
+def test_a_group_that_members_leave_in_good_order_goes_on() -> None:
+    bench, _ = on_four(max_attempts=1)
+    bench.step("r", 1)
+    assert only(bench.lose(0, expected=True), events.Resize).lost == (0,)
+    assert bench.controller.table.get("r").blamed == 0
 
 
 def test_followers_are_free_before_the_decode() -> None:

@@ -29,7 +29,12 @@ from elastic_dit.cluster.plane.measuring import MeasuringDesk
 from elastic_dit.cluster.plane.metrics_desk import MetricsDesk
 from elastic_dit.cluster.plane.planning import Planning
 from elastic_dit.cluster.plane.reactor import Reactor
-from elastic_dit.cluster.plane.retirement import announces_retirement, release_actors
+from elastic_dit.cluster.plane.retirement import (
+    announces_retirement,
+    closes_in_order,
+    release_actors,
+    retired_worker,
+)
 from elastic_dit.cluster.plane.status import status_of
 from elastic_dit.cluster.plane.store_host import StoreHost
 from elastic_dit.cluster.reports import topic_of
@@ -77,6 +82,7 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self._config = config
         self._provisional = provisional
         self._clock = clock
+        self._retired: str | None = None
 
     def __repr__(self) -> str:
         return f"<ControlPlugin {getattr(self, 'reactor', 'not started')}>"
@@ -223,9 +229,13 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     # -- what Dask tells its plug-ins
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """A worker is gone, for whatever reason."""
+        """A worker is gone; unless it has retired or said before that it closes, it died."""
         self.planning.forget(worker)
-        self._lose(self.reactor.directory.at(worker), "its worker left the cluster")
+        retired, self._retired = self._retired, None
+        if worker == retired:
+            self._leave(worker)
+        else:
+            self._lose(self.reactor.directory.at(worker), "its worker is gone")
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """A client left; Dask has dropped its keys already."""
@@ -241,6 +251,11 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Dask says what happens to workers."""
         if topic == "all":
             self.custody.lost(lost_keys(msg))
+            # In the midst of Dask's own transitions, right before `remove_worker`.
+            self._retired = retired_worker(msg) or self._retired
+        elif closes_in_order(msg):
+            # Before its engine has stopped: others need not find out that it answers no more.
+            self._leave(topic)
         elif announces_retirement(msg):
             self.planning.forget(topic)
             release_actors(self._scheduler, topic)
@@ -262,12 +277,16 @@ class ControlPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.planning.tick()
         self.dashboard.tick()
 
-    def _lose(self, member: Member | None, reason: str) -> None:
+    def _leave(self, worker: str) -> None:
+        member = self.reactor.directory.at(worker)
+        self._lose(member, "its worker left the cluster", expected=True)
+
+    def _lose(self, member: Member | None, reason: str, *, expected: bool = False) -> None:
         if member is None:
             return
         gpu = self.reactor.directory.leave(member.address)
         if gpu is not None:
-            self.reactor.observe(EngineLost(gpu=gpu, reason=reason))
+            self.reactor.observe(EngineLost(gpu=gpu, reason=reason, expected=expected))
             self.planning.membership_changed()
 
     def _welcome(self, member: Member) -> None:

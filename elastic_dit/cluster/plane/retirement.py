@@ -1,4 +1,4 @@
-"""Let workers that hold our actors retire.
+"""What Dask says of workers that leave, and letting those retire that hold our actors.
 
 Dask does not retire a worker that holds an actor. Ours have no state of their own, so when Dask
 announces that a worker is about to leave, and before it looks at what the worker holds, they are
@@ -13,12 +13,22 @@ from typing import Any
 
 from distributed.metrics import time
 
-__all__ = ["ACTOR_PREFIX", "announces_retirement", "release_actors"]
+from elastic_dit.cluster.messages import GIVES_UP
+
+__all__ = [
+    "ACTOR_PREFIX",
+    "announces_retirement",
+    "closes_in_order",
+    "release_actors",
+    "retired_worker",
+]
 
 logger = logging.getLogger(__name__)
 
 ACTOR_PREFIX = "elastic-dit-actor-"
 """How the keys of our actors begin; those of others are not touched."""
+_BROKEN_INSIDE = "-fail-hard"
+"""How the reason ends with which Dask closes a worker after an error of its own."""
 
 
 def announces_retirement(message: object) -> bool:
@@ -32,6 +42,34 @@ def announces_retirement(message: object) -> bool:
         and message.get("action") == "worker-status-change"
         and message.get("status") == "closing_gracefully"
     )
+
+
+def closes_in_order(message: object) -> bool:
+    """Whether an event on a worker's topic says that it closes, and for no trouble of its own.
+
+    A worker says so before it stops anything; one that is killed says nothing.
+
+    >>> closes_in_order({"action": "closing-worker", "reason": "signal-15"})
+    True
+    >>> closes_in_order({"action": "closing-worker", "reason": f"{GIVES_UP}: the device hangs"})
+    False
+    """
+    if not isinstance(message, Mapping) or message.get("action") != "closing-worker":
+        return False
+    reason = str(message.get("reason"))
+    return not (reason.startswith(GIVES_UP) or reason.endswith(_BROKEN_INSIDE))
+
+
+def retired_worker(message: object) -> str | None:
+    """Address of the worker of which an event on Dask's topic ``all`` says that it has retired.
+
+    >>> retired_worker({"action": "remove-worker", "worker": "tcp://a", "expected": True})
+    'tcp://a'
+    >>> retired_worker({"action": "remove-worker", "worker": "tcp://a", "expected": False})
+    """
+    if not isinstance(message, Mapping) or message.get("action") != "remove-worker":
+        return None
+    return str(message["worker"]) if message.get("expected") else None
 
 
 def release_actors(scheduler: Any, address: str) -> tuple[str, ...]:

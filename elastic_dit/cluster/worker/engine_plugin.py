@@ -16,6 +16,7 @@ from distributed.protocol.pickle import dumps
 from elastic_dit.cluster.messages import (
     COMMAND_OP,
     EVENT_OP,
+    GIVES_UP,
     HELLO_OP,
     WELCOME_OP,
     decode_command,
@@ -256,7 +257,8 @@ class WorkerChannel:
     def give_up(self, reason: str) -> None:
         """See `Channel.give_up`: the worker closes, and its nanny starts another process."""
         logger.error("Leaving: the device is no longer usable (%s)", reason)
-        self._worker.loop.add_callback(self._worker.close, nanny=False, reason=reason)
+        told = f"{GIVES_UP}: {reason}"
+        self._worker.loop.add_callback(self._worker.close, nanny=False, reason=told)
 
     async def fetch(self, address: str, ref: ArtifactRef) -> Encoded | None:
         """See `Channel.fetch`: from the other worker's handler, never through the scheduler."""

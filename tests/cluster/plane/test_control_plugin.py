@@ -16,7 +16,7 @@ from elastic_dit.client import Client
 from elastic_dit.cluster.launch.bootstrap import ensure_control
 from elastic_dit.cluster.messages import EVENT_OP, HELLO_OP
 from elastic_dit.cluster.plane.control_plugin import ControlPlugin
-from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
+from elastic_dit.cluster.worker.engine_plugin import EnginePlugin, WorkerChannel
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import ConfigError, GenerationFailed
@@ -50,6 +50,51 @@ async def test_a_request_survives_the_engine_that_runs_it():
         assert np.array_equal(video.frames, fake_frames(future.request))
         assert future.progress().attempt == 2
         assert video.records[-1].gpus != (gpu,)
+
+
+async def _running(cluster, future):
+    """The worker whose engine is at work on a request."""
+    await eventually(lambda: future.progress().step >= 1)
+    control = cluster.control.reactor
+    [gpu] = control.controller.table.live[future.key].group.gpus
+    address = control.directory.address(gpu)
+    return next(worker for worker in cluster.workers if worker.address == address)
+
+
+async def _close(cluster, worker):
+    await worker.close(reason="signal-2")
+
+
+async def _retire(cluster, worker):
+    await cluster.scheduler.retire_workers([worker.address])
+
+
+async def _give_up(cluster, worker):
+    WorkerChannel(worker).give_up("an illegal memory access")
+
+
+async def _break(cluster, worker):
+    cluster.scheduler.stream_comms[worker.address].abort()
+
+
+@pytest.mark.parametrize(
+    ("leave", "is_blamed"), [(_close, False), (_retire, False), (_give_up, True), (_break, True)]
+)
+@gen_test()
+async def test_only_an_engine_that_dies_costs_a_try(leave, is_blamed):
+    config = Config.parse({**QUICK.model_dump(), "control": {"max_attempts": 1, "tick_s": 0.05}})
+    async with (
+        serving(2, config=config, make=steps_of(0.05)) as cluster,
+        connect(cluster) as client,
+    ):
+        future = await client.submit("a circle", num_inference_steps=10)
+        await leave(cluster, await _running(cluster, future))
+        if is_blamed:
+            with pytest.raises(GenerationFailed, match="its worker is gone"):
+                await future
+        else:
+            assert np.array_equal((await future).frames, fake_frames(future.request))
+            assert future.progress().attempt == 2
 
 
 @gen_test()

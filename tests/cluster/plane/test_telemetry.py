@@ -163,14 +163,14 @@ async def test_a_cluster_that_serves_writes_what_train_predictor_reads(tmp_path:
         look = cluster.control.planning.snapshot  # as a scheduler actor asks for it
         clock.now += WINDOW_S
         await look()
-        for prompt in prompts(24):
-            future = await client.submit(prompt, num_inference_steps=4)
-            clock.now += WINDOW_S / 24
+        for _ in range(4):
+            futures = [await client.submit(prompt) for prompt in prompts(6)]
+            clock.now += (WINDOW_S - 0.1) / 4
             await look()
-            await future
+            await asyncio.gather(*futures)
         async with asyncio.timeout(20.0):
             while not path.exists():
-                clock.now += 0.01
+                clock.now += 0.1
                 await look()
                 await asyncio.sleep(0.01)
     [example] = read_examples(path)

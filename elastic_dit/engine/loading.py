@@ -6,6 +6,7 @@ that is an error.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -60,11 +61,15 @@ def load_tokenizer(folder: ModelFolder, name: str = "tokenizer") -> Any:
 def quiet_libraries() -> None:
     """Switch off the libraries' loading bars and advice, which go to a user's terminal."""
     from diffusers.utils import logging as diffusers_logging
+    from tqdm import tqdm
     from transformers.utils import logging as transformers_logging
 
     for library in (diffusers_logging, transformers_logging):
         library.disable_progress_bar()
         library.set_verbosity_error()
+    # A bar, shown or not, takes a lock: by default a named semaphore for all processes, which one
+    # that is killed leaves behind.
+    tqdm.set_lock(threading.RLock())
 
 
 def _class(library: str, name: str) -> Any:

@@ -73,6 +73,7 @@ class HostedSession:
         self._returned: Any = None
         self._prediction: tuple[list[int], torch.dtype] | None = None
         self._target: Mapping[str, Any] | None = None
+        self._given: dict[str, Any] = {}
         self._loop: Any = None
 
     def __repr__(self) -> str:
@@ -133,9 +134,18 @@ class HostedSession:
             return {"decode": {"args": end.positional, "kwargs": end.named}}
         return {"latents": output[0]}
 
-    @torch.no_grad()
     def close(self) -> None:
-        """Leave the pipeline's call where it stands."""
+        """Leave the pipeline's call where it stands, and drop all state."""
+        self._leave()
+        # Session, pipeline and scheduler refer to each other: their tensors would lie on the
+        # GPU until the garbage collector looks.
+        if self._scheduler is not None:
+            del self._scheduler.step
+        self._pipeline = self._scheduler = self._loop = self._returned = self._target = None
+        self._given = {}
+
+    @torch.no_grad()
+    def _leave(self) -> None:
         if self._loop is not None and not self._loop.dead:
             self._loop.throw()  # under no_grad, which the call restores when it unwinds
 
@@ -153,7 +163,7 @@ class HostedSession:
         return own
 
     def _start(self, inputs: Mapping[str, Any]) -> None:
-        self.close()  # where a step was left half-way
+        self._leave()  # where a step was left half-way
         self._done = self._total = 0
         self._returned = None
         self._generator.manual_seed(self._seed)

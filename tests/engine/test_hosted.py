@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -88,6 +90,24 @@ def test_step_by_step_it_is_the_plain_call(name: str) -> None:
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_closed_it_leaves_nothing_for_the_garbage_collector(begun: bool) -> None:
+    session = session_of("cogvideox")
+    if begun:
+        session.begin({})
+        session.step()
+    left = weakref.ref(session)
+    gc.collect()
+    gc.disable()
+    try:
+        session.close()
+        session.close()
+        del session
+        assert left() is None
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
 def test_resumed_in_another_process_after_any_step_it_is_the_same(name: str, step: int) -> None:
@@ -151,8 +171,9 @@ def test_a_session_that_is_left_lets_go() -> None:
     session = session_of("cogvideox")
     session.begin({})
     session.step()
+    loop = session._loop
     session.close()
-    assert session._loop.dead
+    assert loop.dead
     session.close()
     assert torch.is_grad_enabled()
 

@@ -42,6 +42,8 @@ _STRIP_GAP = 2
 _LOSSY_QUALITY = 92
 _GIF_TICK_MS = 10
 _EXIF_DESCRIPTION = 0x010E
+_JPEG_EXIF_BYTES = 65_533
+"""Most that a JPEG can hold."""
 _COMMENT = "Comment"
 """The PNG specification's keyword for a free text."""
 
@@ -113,9 +115,13 @@ def encode_png(frames: Frames, fps: int, comment: str) -> bytes:  # noqa: ARG001
 
 
 def encode_jpeg(frames: Frames, fps: int, comment: str) -> bytes:  # noqa: ARG001  (one signature)
-    """One frame with loss, or a `film_strip` of several; `fps` has no meaning here."""
-    picture = _picture(film_strip(frames))
-    return _saved(picture, "JPEG", quality=_LOSSY_QUALITY, exif=_exif(comment))
+    """One frame with loss, or a `film_strip` of several; `fps` has no meaning here.
+
+    A comment of more than 64 kB, for which the format has no room, is left out.
+    """
+    exif = _exif(comment)
+    room = exif if len(exif) <= _JPEG_EXIF_BYTES else b""  # no comment shall cost the picture
+    return _saved(_picture(film_strip(frames)), "JPEG", quality=_LOSSY_QUALITY, exif=room)
 
 
 def film_strip(frames: Frames, count: int = _STRIP_FRAMES) -> npt.NDArray[np.uint8]:

@@ -79,6 +79,12 @@ def test_strip_has_first_and_last() -> None:
     assert np.array_equal(strip[:, -64:], clip[-1])
 
 
+def test_a_comment_that_a_jpeg_has_no_room_for_does_not_cost_the_picture(tmp_path: Path) -> None:
+    path = tmp_path / "clip.jpg"
+    path.write_bytes(media.encode_jpeg(frames(1), 1, "x" * 70_000))
+    assert media.read_comment(path) == ""
+
+
 @pytest.mark.parametrize("suffix", ["mp4", "gif", "webp", "png", "jpg"])
 @pytest.mark.parametrize("comment", ['{"prompt": "a"}', "", "x" * 3000])
 def test_comment_comes_back(suffix: str, comment: str, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class ClusterDesk:
 
     It holds the futures of what came through it, because a cluster without a journal ends
     requests for which nobody waits, and frees results that nobody holds. Results beyond
-    `results_bytes` are let go of, the oldest first.
+    `results_bytes` are let go of as they come, the oldest first, the newest never.
 
     A cluster that was lost is looked for again by the next call.
 
@@ -53,6 +53,7 @@ class ClusterDesk:
         self._client: Client | None = None
         self._attempt: asyncio.Task[Client] | None = None
         self._held: OrderedDict[str, GenerationFuture] = OrderedDict()
+        self._awaited: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<ClusterDesk {self._client!r}: {len(self._held)} jobs held>"
@@ -83,7 +84,10 @@ class ClusterDesk:
         future: GenerationFuture = await client.submit(**options, owner=owner)
         self._held[future.key] = future
         self._held.move_to_end(future.key)
-        self._let_go_of_old()
+        # Not by a callback of Dask's, which takes a thread for it.
+        task = asyncio.ensure_future(self._once_over(future))
+        self._awaited.add(task)
+        task.add_done_callback(self._awaited.discard)
         return await self.status_of(future.key)
 
     async def status_of(self, job_id: str) -> RequestStatus:
@@ -146,7 +150,7 @@ class ClusterDesk:
 
     async def close(self) -> None:
         """Leave the cluster."""
-        self._held.clear()
+        self._let_go_of_all()
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.wait((self._attempt,))
@@ -156,18 +160,28 @@ class ClusterDesk:
     async def _open(self) -> Client:
         if self._client is not None:
             logger.warning("The cluster was lost; it is looked for again")
-        self._held.clear()  # its futures went with the connection
+        self._let_go_of_all()  # its futures went with the connection
         self._client = client = await self._connect()
         return client
+
+    def _let_go_of_all(self) -> None:
+        self._held.clear()
+        for task in self._awaited:
+            task.cancel()
+
+    async def _once_over(self, future: GenerationFuture) -> None:
+        await future.exception()
+        self._let_go_of_old()
 
     def _let_go_of_old(self) -> None:
         done = [future for future in self._held.values() if future.done()]
         held = 0
         for future in reversed(done):
-            request = future.request
-            held += request.pixels * _CHANNELS if future.status == "finished" else 0
-            if future.status != "finished" or held > self._results_bytes:
+            nbytes = future.request.pixels * _CHANNELS
+            if future.status != "finished" or (held and held + nbytes > self._results_bytes):
                 del self._held[future.key]
+            else:
+                held += nbytes
 
 
 def readiness_of(models: tuple[str, ...], readings: Readings) -> Readiness:

@@ -165,6 +165,20 @@ async def test_results_beyond_the_limit_are_let_go_of_and_said_to_be_gone():
 
 
 @gen_test()
+async def test_results_beyond_the_limit_go_though_nobody_asks_for_more():
+    card = FakeEngine().card("fake").defaults
+    one = card.width * card.height * card.num_frames * 3
+    async with serving(1) as cluster, desk_of(cluster, results_bytes=2 * one) as desk:
+        jobs = [await desk.submit({**PROMPT, "request_id": f"video_{i}"}, "http") for i in range(5)]
+        for job in jobs:
+            changes = [status.phase async for status in desk.watch(job.request_id)]
+            assert changes[-1] is Phase.COMPLETED
+        await eventually(lambda: set(cluster.scheduler.tasks) == {"video_3", "video_4"})
+        result = await desk.result("video_4")
+        assert np.array_equal(result.frames, fake_frames(jobs[4].request))
+
+
+@gen_test()
 async def test_a_forgotten_job_leaves_nothing():
     async with serving(1) as cluster, desk_of(cluster) as desk, connect(cluster) as other:
         for number in range(2):  # the same id is free again

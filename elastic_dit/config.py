@@ -283,6 +283,8 @@ class HttpConfig(_Section):
 
     max_body_bytes: Count = 16 * 2**20
     """Largest body of a request; a picture to start from travels in one."""
+    body_timeout_s: Seconds = 60.0
+    """Longest wait for a request's body."""
     max_images: Count = 10
     """Most images of one request."""
     max_waits: Count = 1000

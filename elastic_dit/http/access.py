@@ -1,7 +1,8 @@
-"""Around every request: its id, its size limit, a line in the log, its place in the metrics."""
+"""Around every request: its id, its body's limits, a line in the log, its place in the metrics."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -9,11 +10,12 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from elastic_dit.config import HttpConfig
 from elastic_dit.http.logs import new_http_id, request_id
 from elastic_dit.http.problems import Problem
 from elastic_dit.http.waits import Waits
 from elastic_dit.metrics import catalogue
-from elastic_dit.metrics.tally import Readings, Tally
+from elastic_dit.metrics.tally import OTHER, Readings, Tally
 
 __all__ = ["Access"]
 
@@ -23,6 +25,8 @@ _ID_HEADER = b"x-request-id"
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _QUIET = ("/health", "/ready", "/metrics")
 """Asked every few seconds by machines: logged at debug level."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""A stranger's own words would take the places of other series, of which there are so many."""
 _LENGTH_DIGITS = 18
 """More than these make no difference, and Python refuses to read thousands."""
 _CLOSED_REQUEST = 499
@@ -35,8 +39,9 @@ class Access:
     Parameters
     ----------
     app : ASGI application
-    max_body_bytes : int
-        Longer bodies are refused with 413, as soon as that is known.
+    config : HttpConfig
+        Longer bodies than it says are refused with 413, as soon as that is known; slower ones
+        with 408.
     waits : Waits
         Of the app.
 
@@ -48,10 +53,11 @@ class Access:
         Requests that are being answered.
     """
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int, waits: Waits) -> None:
+    def __init__(self, app: ASGIApp, config: HttpConfig, waits: Waits) -> None:
         self.app = app
         self.waits = waits
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = config.max_body_bytes
+        self._body_s = config.body_timeout_s
         self.tally = Tally()
         self.open = 0
 
@@ -68,7 +74,8 @@ class Access:
         token = request_id.set(visit.id)
         self.open += 1
         try:
-            await self._answer(scope, _Limited(receive, self._max_body_bytes), visit.sender(send))
+            body = _Limited(receive, self._max_body_bytes, self._body_s)
+            await self._answer(scope, body, visit.sender(send))
         except Exception:
             if visit.status == _CLOSED_REQUEST:
                 raise  # nothing was answered; else it has been, and logged
@@ -92,9 +99,10 @@ class Access:
 
     def _note(self, scope: Scope, visit: _Visit) -> None:
         route, method = _route(scope), scope["method"]
+        counted = method if method in _METHODS else OTHER
         seconds = time.perf_counter() - visit.began
-        self.tally.count(catalogue.HTTP_REQUESTS, method, route, str(visit.status))
-        self.tally.observe(catalogue.HTTP_LATENCY_S, seconds, method, route)
+        self.tally.count(catalogue.HTTP_REQUESTS, counted, route, str(visit.status))
+        self.tally.observe(catalogue.HTTP_LATENCY_S, seconds, counted, route)
         level = logging.DEBUG if route in _QUIET else logging.INFO
         facts = {
             "method": method,
@@ -130,27 +138,40 @@ class _Visit:
 
 
 class _Limited:
-    """The body's bytes, up to a limit."""
+    """The body's bytes, so many at most and within so many seconds."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, receive: Receive, limit: int, limit_s: float) -> None:
         self._receive = receive
         self._limit = limit
+        self._limit_s = limit_s
         self._seen = 0
+        # None once the body is whole: whoever waits then waits for the client to go.
+        self._until: float | None = asyncio.get_running_loop().time() + limit_s
 
     async def __call__(self) -> Message:
-        message = await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise self._too_slow() from None
         self._seen += len(message.get("body", b""))
         if self._seen > self._limit:
             raise self.too_large()
+        if not message.get("more_body", False):
+            self._until = None
         return message
 
     def too_large(self) -> Problem:
-        message = f"the body has more than {self._limit} bytes"
-        # The rest is not read, so this connection cannot be used again.
-        headers = {"Connection": "close"}
-        return Problem(
-            413, "invalid_request_error", message, code="body_too_large", headers=headers
-        )
+        return _unread(413, f"the body has more than {self._limit} bytes", code="body_too_large")
+
+    def _too_slow(self) -> Problem:
+        return _unread(408, f"the body took more than {self._limit_s:g} s", code="body_too_slow")
+
+
+def _unread(status: int, message: str, code: str) -> Problem:
+    # The rest is not read, so this connection cannot be used again.
+    close = {"Connection": "close"}
+    return Problem(status, "invalid_request_error", message, code=code, headers=close)
 
 
 def _own_id(headers: Mapping[bytes, bytes]) -> str:

@@ -50,25 +50,9 @@ def make_app(
     -------
     Access
         An ASGI application; its ``app`` is the FastAPI one. It sends no CORS headers, so
-        browsers let no other site's scripts use it.
+        browsers let no other site's scripts read its answers.
     """
     config = config or HttpConfig()
-
-    @asynccontextmanager
-    async def life(app: FastAPI) -> AsyncIterator[None]:
-        with tempfile.TemporaryDirectory(prefix="elastic-dit-http-") as folder:
-            app.state.renders = Renders(
-                folder,
-                encoders=config.encoders,
-                max_bytes=config.cache_bytes,
-                fetch_s=config.answer_timeout_s,
-            )
-            spans = None if tracer is None else JobSpans(desk, tracer, config.max_waits)
-            app.state.spans = spans
-            yield
-            if spans is not None:
-                await spans.close()
-
     app = FastAPI(
         title="elastic-dit",
         summary="Videos and images from diffusion transformers, in OpenAI's shapes",
@@ -76,7 +60,7 @@ def make_app(
         # Their pages load scripts from another site.
         docs_url=None,
         redoc_url=None,
-        lifespan=life,
+        lifespan=_life,
         telemetry={
             "tracing": tracer is not None,
             "metrics": False,
@@ -89,13 +73,30 @@ def make_app(
         app.include_router(router, responses=PROBLEMS)
     app.include_router(service.router)
     publish(app)
-    access = Access(app, config.max_body_bytes, Waits(config.max_waits))
+    access = Access(app, config, Waits(config.max_waits))
     for name, value in {
         "desk": desk,
         "config": config,
         "keys": keys or ApiKeys(()),
+        "spans": None if tracer is None else JobSpans(desk, tracer, config.max_waits),
         "waits": access.waits,
         "access": access,
     }.items():
         setattr(app.state, name, value)
     return access
+
+
+@asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    config: HttpConfig = app.state.config
+    spans: JobSpans | None = app.state.spans
+    with tempfile.TemporaryDirectory(prefix="elastic-dit-http-") as folder:
+        app.state.renders = Renders(
+            folder,
+            encoders=config.encoders,
+            max_bytes=config.cache_bytes,
+            fetch_s=config.answer_timeout_s,
+        )
+        yield
+        if spans is not None:
+            await spans.close()

@@ -90,14 +90,14 @@ async def _form(request: Request) -> tuple[Mapping[str, Any], bytes | None]:
     fields: dict[str, Any] = {}
     file = None
     async with request.form(max_files=1, max_fields=_MAX_FIELDS, max_part_size=limit) as form:
-        for name, value in form.multi_items():
+        for given, value in form.multi_items():
+            name = _REFERENCE if given.startswith(f"{_REFERENCE}[") else given
             if name in fields or (name == _REFERENCE and file is not None):
                 raise InvalidRequest(name, "given twice", "given once")
             if isinstance(value, UploadFile):
-                file = await _uploaded(name, value)
-            elif name.startswith(f"{_REFERENCE}["):
-                key = name.removeprefix(f"{_REFERENCE}[").removesuffix("]")
-                fields.setdefault(_REFERENCE, {})[key] = value
+                file = await _uploaded(given, value)
+            elif name != given:
+                fields[name] = {given[len(name) + 1 :].removesuffix("]"): value}
             else:
                 fields[name] = value
     return fields, file

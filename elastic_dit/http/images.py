@@ -16,10 +16,10 @@ from elastic_dit.cluster.reports import RequestStatus
 from elastic_dit.errors import ElasticDitError, InvalidRequest
 from elastic_dit.http.bodies import read_image_body
 from elastic_dit.http.desk import JobDesk
-from elastic_dit.http.jobs import IdempotencyKey, owned, require_result
+from elastic_dit.http.jobs import IdempotencyKey, owned, rendered, require_result
 from elastic_dit.http.keys import Owner
 from elastic_dit.http.openapi import IMAGE_BODY, MEDIA
-from elastic_dit.http.renders import VARIANTS, Result
+from elastic_dit.http.renders import Result
 from elastic_dit.http.schemas import ImageCreate, ImageData, ImagesAnswer
 from elastic_dit.http.shapes import IMAGE_PREFIX, image_owner, job_id, options_of
 from elastic_dit.http.waits import unless_gone
@@ -66,16 +66,9 @@ async def download_image(
 ) -> FileResponse:
     """An image as a file."""
     desk: JobDesk = request.app.state.desk
-    require_result(await owned(desk, image_id, IMAGE_PREFIX, image_owner(owner)))
-    path = await request.app.state.renders.file(
-        image_id, output_format, lambda: desk.result(image_id)
-    )
-    return FileResponse(
-        path,
-        media_type=VARIANTS[output_format].media_type,
-        filename=path.name,
-        content_disposition_type="inline",
-    )
+    status = await owned(desk, image_id, IMAGE_PREFIX, image_owner(owner))
+    require_result(status)
+    return await rendered(request, status.request, output_format)
 
 
 async def _submit(
@@ -125,12 +118,14 @@ async def _image(state: Any, body: ImageCreate, result: Result, base_url: str) -
     async def given() -> Result:
         return result
 
-    path = await state.renders.file(job_id, form, given)
+    path = await state.renders.file(result.request, form, given)
     content = await asyncio.to_thread(path.read_bytes)
     return ImageData(id=job_id, b64_json=base64.b64encode(content).decode(), seed=seed)
 
 
 async def _cancel(desk: JobDesk, jobs: Sequence[RequestStatus]) -> None:
-    with contextlib.suppress(ElasticDitError):
-        for job in jobs:
+    async def cancel(job: RequestStatus) -> None:
+        with contextlib.suppress(ElasticDitError):
             await desk.cancel(job.request_id, _GONE)
+
+    await asyncio.gather(*map(cancel, jobs))

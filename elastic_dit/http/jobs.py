@@ -1,19 +1,22 @@
-"""What routes of videos and of images share: whose a job is, and whether it has a result."""
+"""What routes of videos and of images share: whose a job is, and its result as a file."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Header
+from fastapi import Header, Request
+from fastapi.responses import FileResponse
 
 from elastic_dit.cluster.reports import RequestStatus
 from elastic_dit.errors import UnknownRequest
 from elastic_dit.http.desk import JobDesk
 from elastic_dit.http.problems import Problem
+from elastic_dit.http.renders import VARIANTS
 from elastic_dit.http.shapes import video_job
+from elastic_dit.request import GenerationRequest
 from elastic_dit.state import Phase
 
-__all__ = ["IdempotencyKey", "owned", "require_result"]
+__all__ = ["IdempotencyKey", "owned", "rendered", "require_result"]
 
 IdempotencyKey = Annotated[
     str | None,
@@ -56,3 +59,15 @@ def require_result(status: RequestStatus) -> None:
     if job.error is not None:
         message = f"{message} ({job.error.message})"
     raise Problem(404, "invalid_request_error", message, "video_id", f"job_{job.status}")
+
+
+async def rendered(request: Request, made: GenerationRequest, variant: str) -> FileResponse:
+    """A completed job's result as a file of `VARIANTS`; errors as `Renders.file`."""
+    state, job_id, form = request.app.state, made.request_id, VARIANTS[variant]
+    path = await state.renders.file(made, variant, lambda: state.desk.result(job_id))
+    return FileResponse(
+        path,
+        media_type=form.media_type,
+        filename=f"{job_id}{form.suffix}",
+        content_disposition_type="inline",
+    )

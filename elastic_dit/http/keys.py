@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.datastructures import Headers
 
 from elastic_dit.errors import ConfigError
 from elastic_dit.http.problems import Problem
@@ -22,6 +24,7 @@ KEYS_VARIABLE = "ELASTIC_DIT_API_KEYS"
 _SHORTEST = 8
 _OWNER_DIGITS = 16
 _ANYBODY = "http"
+_HARMLESS = ("GET", "HEAD", "OPTIONS")
 
 
 class ApiKeys:
@@ -109,6 +112,9 @@ def _owner(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> str:
     keys: ApiKeys = request.app.state.keys
+    if not keys and request.method not in _HARMLESS and _is_from_another_site(request.headers):
+        message = "pages of other sites may not use this server, which has no API keys"
+        raise Problem(403, "permission_error", message, code="cross_site")
     owner = keys.owner(credentials.credentials if credentials else None)
     if owner is None:
         raise Problem(
@@ -119,6 +125,19 @@ def _owner(
             headers={"WWW-Authenticate": "Bearer"},
         )
     return owner
+
+
+def _is_from_another_site(headers: Headers) -> bool:
+    """Whether a browser sends this on behalf of a page of another site.
+
+    It does so unasked for forms and for JSON without a type; the page cannot read the answer,
+    but the job would run. A page does not have a key, so with keys there is nothing to look at.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "cross-site"
+    origin = headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc != headers.get("host")
 
 
 Owner = Annotated[str, Depends(_owner)]

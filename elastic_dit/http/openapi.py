@@ -49,7 +49,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "A field or the body is wrong.",
         401: "The server has API keys, and none of them was given.",
+        403: "The server has no API keys, and a browser asks for another site's page.",
         404: "There is no such job, model or content.",
+        408: "The body did not come in time.",
         409: "The Idempotency-Key belongs to another body, or the job was cancelled.",
         413: "The body is too large.",
         415: "The body is of another type.",

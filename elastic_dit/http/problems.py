@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from elastic_dit.errors import (
     AdmissionRefused,
@@ -28,7 +29,7 @@ from elastic_dit.errors import (
 )
 from elastic_dit.http.schemas import ErrorAnswer, ErrorBody
 
-__all__ = ["Problem", "answer_problems", "invalid_body", "problem_of"]
+__all__ = ["Gone", "Problem", "answer_problems", "invalid_body", "problem_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +79,27 @@ class Problem(Exception):
         return JSONResponse(answer, self.status, headers=self.headers)
 
 
+class Gone(Problem):
+    """The client closed its connection before the answer was there; for the log alone."""
+
+    def __init__(self) -> None:
+        super().__init__(499, _INVALID, "the client has gone", code="gone")
+
+
 def answer_problems(app: FastAPI) -> None:
     """Make an app answer every error in that shape."""
 
     async def answer(_: Request, error: Exception) -> JSONResponse:
         return problem_of(error).response()
 
-    for kind in (Problem, ElasticDitError, RequestValidationError, HTTPException, Exception):
+    for kind in (
+        Problem,
+        ElasticDitError,
+        RequestValidationError,
+        HTTPException,
+        ClientDisconnect,
+        Exception,
+    ):
         app.add_exception_handler(kind, answer)
 
 
@@ -105,8 +120,10 @@ def problem_of(error: Exception) -> Problem:
             return invalid_body(error.errors())
         case HTTPException():
             return _http(error)
+        case ClientDisconnect():
+            return Gone()
         case TimeoutError():
-            return Problem(504, _SERVER, "not done in time; it goes on", code="timeout")
+            return Problem(504, _SERVER, "not done in time", code="timeout")
     logger.error("A request failed unexpectedly", exc_info=error)
     return Problem(500, _SERVER, "internal error; the log tells more", code="internal_error")
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from elastic_dit import media
 from elastic_dit.files import write_atomically
 from elastic_dit.media import Frames
+from elastic_dit.request import GenerationRequest
 from elastic_dit.results import Image, Video
 
 __all__ = ["VARIANTS", "Renders", "Result", "Variant"]
@@ -50,6 +53,16 @@ VARIANTS = {
 
 Result = Video | Image
 
+_DIGEST_CHARACTERS = 16
+
+
+class _Key(NamedTuple):
+    """Names a file: its job's id alone does not, which may come again once it is forgotten."""
+
+    job_id: str
+    digest: str
+    variant: str
+
 
 class Renders:
     """A folder of encoded results.
@@ -73,18 +86,21 @@ class Renders:
         self._max_bytes = max_bytes
         self._fetch_s = fetch_s
         self._encoders = asyncio.Semaphore(encoders)
-        self._making: dict[tuple[str, str], asyncio.Task[Path]] = {}
-        self._made: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._making: dict[_Key, asyncio.Task[Path]] = {}
+        self._made: OrderedDict[_Key, int] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<Renders {len(self._made)} files, {len(self._making)} in the making>"
 
-    async def file(self, job_id: str, variant: str, fetch: Callable[[], Awaitable[Result]]) -> Path:
+    async def file(
+        self, request: GenerationRequest, variant: str, fetch: Callable[[], Awaitable[Result]]
+    ) -> Path:
         """A result's file, made if it is not there.
 
         Parameters
         ----------
-        job_id : str
+        request : GenerationRequest
+            What was made.
         variant : str
             One of `VARIANTS`.
         fetch : callable
@@ -98,7 +114,7 @@ class Renders:
         Exception
             What `fetch` raises.
         """
-        key = (job_id, variant)
+        key = _Key(request.request_id, _digest(request), variant)
         if key in self._made:
             self._made.move_to_end(key)
             return self._path(key)
@@ -111,10 +127,10 @@ class Renders:
 
     def forget(self, job_id: str) -> None:
         """Delete a job's files."""
-        for key in [key for key in self._made if key[0] == job_id]:
+        for key in [key for key in self._made if key.job_id == job_id]:
             self._delete(key)
 
-    async def _make(self, key: tuple[str, str], fetch: Callable[[], Awaitable[Result]]) -> Path:
+    async def _make(self, key: _Key, fetch: Callable[[], Awaitable[Result]]) -> Path:
         async with self._encoders:
             async with asyncio.timeout(self._fetch_s):
                 result = await fetch()
@@ -124,22 +140,26 @@ class Renders:
             self._delete(next(iter(self._made)))
         return self._path(key)
 
-    def _made_or_not(self, key: tuple[str, str], task: asyncio.Task[Path]) -> None:
+    def _made_or_not(self, key: _Key, task: asyncio.Task[Path]) -> None:
         del self._making[key]
         if not task.cancelled():
             task.exception()  # seen, though all who asked may have gone
 
-    def _encode(self, result: Result, key: tuple[str, str]) -> int:
-        variant = VARIANTS[key[1]]
+    def _encode(self, result: Result, key: _Key) -> int:
+        variant = VARIANTS[key.variant]
         frames = result.frames[:1] if variant.first_only else result.frames
         content = variant.encode(frames, result.fps, json.dumps(result.metadata()))
         write_atomically(self._path(key), content)
         return len(content)
 
-    def _path(self, key: tuple[str, str]) -> Path:
-        job_id, variant = key
-        return self._folder / f"{job_id}-{variant}{VARIANTS[variant].suffix}"
+    def _path(self, key: _Key) -> Path:
+        return self._folder / f"{'-'.join(key)}{VARIANTS[key.variant].suffix}"
 
-    def _delete(self, key: tuple[str, str]) -> None:
+    def _delete(self, key: _Key) -> None:
         del self._made[key]
         self._path(key).unlink(missing_ok=True)
+
+
+def _digest(request: GenerationRequest) -> str:
+    told = request.without_image_data().model_dump_json()
+    return hashlib.sha256(told.encode()).hexdigest()[:_DIGEST_CHARACTERS]

@@ -10,10 +10,9 @@ from fastapi.responses import FileResponse, StreamingResponse
 from elastic_dit.cluster.reports import RequestStatus
 from elastic_dit.http.bodies import read_picture, read_video_body
 from elastic_dit.http.desk import JobDesk
-from elastic_dit.http.jobs import IdempotencyKey, owned, require_result
+from elastic_dit.http.jobs import IdempotencyKey, owned, rendered, require_result
 from elastic_dit.http.keys import Owner
 from elastic_dit.http.openapi import EVENTS, MEDIA, VIDEO_BODY
-from elastic_dit.http.renders import VARIANTS
 from elastic_dit.http.schemas import Deleted, VideoJob, VideoList
 from elastic_dit.http.shapes import VIDEO_PREFIX, card_for, job_id, options_of, video_job
 from elastic_dit.http.stream import EventStream, event_stream
@@ -90,17 +89,9 @@ async def download_video(
     variant: Literal["video", "thumbnail", "spritesheet"] = "video",
 ) -> FileResponse:
     """The video of a completed job as MP4, its first frame, or a strip of frames."""
-    desk: JobDesk = request.app.state.desk
-    status = await owned(desk, video_id, VIDEO_PREFIX, owner)
+    status = await owned(request.app.state.desk, video_id, VIDEO_PREFIX, owner)
     require_result(status)
-    form = VARIANTS[variant]
-    path = await request.app.state.renders.file(video_id, variant, lambda: desk.result(video_id))
-    return FileResponse(
-        path,
-        media_type=form.media_type,
-        filename=f"{video_id}{form.suffix}",
-        content_disposition_type="inline",
-    )
+    return await rendered(request, status.request, variant)
 
 
 @router.get("/{video_id}/events", response_class=StreamingResponse, responses=EVENTS)

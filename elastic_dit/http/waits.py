@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from fastapi import Request
 
-from elastic_dit.http.problems import RETRY_LATER_S, Problem
+from elastic_dit.http.problems import RETRY_LATER_S, Gone, Problem
 
-__all__ = ["Gone", "Waits", "unless_gone"]
+__all__ = ["Waits", "unless_gone"]
 
 T = TypeVar("T")
 
@@ -66,13 +66,6 @@ class Waits:
             yield
         finally:
             self._now -= 1
-
-
-class Gone(Problem):
-    """The client closed its connection before the answer was there; for the log alone."""
-
-    def __init__(self) -> None:
-        super().__init__(499, "invalid_request_error", "the client has gone", code="gone")
 
 
 async def unless_gone(request: Request, work: Awaitable[T], limit_s: float) -> T:

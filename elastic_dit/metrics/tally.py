@@ -9,7 +9,7 @@ from typing import Any
 
 from elastic_dit.metrics.catalogue import Metric
 
-__all__ = ["Histogram", "Readings", "Tally"]
+__all__ = ["OTHER", "Histogram", "Readings", "Tally"]
 
 Labels = tuple[str, ...]
 

@@ -62,7 +62,8 @@ class Caller:
         self, app: Access, method: str, path: str, body: bytes = b"", key: bytes | None = None
     ) -> None:
         self._hung_up = asyncio.Event()
-        self._body: list[bytes] = [body]
+        self._body: list[tuple[bytes, bool]] = [(body, False)]
+        self.status = 0
         self.parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         scope = {
             "type": "http",
@@ -84,13 +85,19 @@ class Caller:
         }
         self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
 
+    def sends(self, body: bytes, *, more: bool) -> None:
+        """In place of the whole body: this, and perhaps more that never comes."""
+        self._body = [(body, more)]
+
     async def _receive(self) -> dict[str, Any]:
         if self._body:
-            return {"type": "http.request", "body": self._body.pop(), "more_body": False}
+            body, more = self._body.pop()
+            return {"type": "http.request", "body": body, "more_body": more}
         await self._hung_up.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: dict[str, Any]) -> None:
+        self.status = message.get("status", self.status)
         await self.parts.put(message)
 
     async def part(self) -> bytes:

@@ -129,6 +129,19 @@ def test_an_image_that_takes_too_long_is_504_and_one_that_fails_500():
     run(main())
 
 
+def test_one_image_that_is_gone_does_not_save_the_others():
+    async def main():
+        desk = FakeDesk()
+        async with api(desk, HttpConfig(answer_timeout_s=0.2)) as client:
+            asked = asyncio.ensure_future(client.post(URL, json={**PROMPT, "n": 3}))
+            await eventually(lambda: len(desk._jobs) == 3)
+            await desk.forget(next(iter(desk._jobs)))
+            assert (await asked).status_code in (404, 504)
+            assert {status.phase for status in desk._jobs.values()} == {Phase.CANCELLED}
+
+    run(main())
+
+
 def test_too_many_who_wait_are_told_to_come_back():
     async def main():
         desk = FakeDesk()

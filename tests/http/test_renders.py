@@ -15,6 +15,10 @@ REQUEST = FAKE_CARD.complete({"prompt": "a", "request_id": "video_1", "seed": 1}
 RESULT = make_result(fake_frames(REQUEST), REQUEST)
 
 
+def named(job_id):
+    return REQUEST.model_copy(update={"request_id": job_id})
+
+
 class Source:
     def __init__(self, error: Exception | None = None) -> None:
         self.fetched = 0
@@ -36,12 +40,14 @@ def renders(folder, **options):
 def test_all_who_ask_at_once_get_one_file(tmp_path):
     async def main():
         files, source = renders(tmp_path), Source()
-        asked = [asyncio.ensure_future(files.file("video_1", "video", source)) for _ in range(3)]
+        asked = [
+            asyncio.ensure_future(files.file(named("video_1"), "video", source)) for _ in range(3)
+        ]
         await asyncio.sleep(0)
         asked[0].cancel()  # one goes; the others wait on
         source.released.set()
         assert len({await each for each in asked[1:]}) == 1
-        await files.file("video_1", "video", source)
+        await files.file(named("video_1"), "video", source)
         assert source.fetched == 1
 
     run(main())
@@ -51,11 +57,11 @@ def test_a_failure_is_told_to_all_and_tried_again_for_the_next(tmp_path):
     async def main():
         files, source = renders(tmp_path), Source(ValueError("gone"))
         source.released.set()
-        asked = [files.file("video_1", "video", source) for _ in range(2)]
+        asked = [files.file(named("video_1"), "video", source) for _ in range(2)]
         told = await asyncio.gather(*asked, return_exceptions=True)
         assert [str(each) for each in told] == ["gone", "gone"]
         source.error = None
-        assert (await files.file("video_1", "video", source)).exists()
+        assert (await files.file(named("video_1"), "video", source)).exists()
 
     run(main())
 
@@ -64,10 +70,10 @@ def test_a_result_that_does_not_come_is_not_waited_for(tmp_path):
     async def main():
         files = renders(tmp_path, fetch_s=0.01)
         with pytest.raises(TimeoutError):
-            await files.file("video_1", "video", Source())
+            await files.file(named("video_1"), "video", Source())
         source = Source()
         source.released.set()
-        assert (await files.file("video_2", "video", source)).exists()
+        assert (await files.file(named("video_2"), "video", source)).exists()
 
     run(main())
 
@@ -76,10 +82,10 @@ def test_the_least_wanted_files_go_first(tmp_path):
     async def main():
         source = Source()
         source.released.set()
-        first = await renders(tmp_path).file("video_0", "video", source)
+        first = await renders(tmp_path).file(named("video_0"), "video", source)
         files = renders(tmp_path, max_bytes=2 * first.stat().st_size + 10)
         for name in ("video_1", "video_2", "video_1", "video_3"):
-            await files.file(name, "video", source)
+            await files.file(named(name), "video", source)
         assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} == {
             "video_0", "video_1", "video_3",
         }  # fmt: skip

@@ -15,6 +15,8 @@ from elastic_dit.http.logs import JsonLines
 from elastic_dit.http.server import Place, bind, check_exposure
 from tests.http.asgi import KEY, api, run
 
+FORM = {"prompt": "a red ring"}
+
 
 # ---------------------------------------------------------------------------------- operation
 def test_alive_is_not_ready():
@@ -74,6 +76,47 @@ def test_other_sites_may_not_use_it():
             )
             assert answer.status_code == 405
             assert not [name for name in answer.headers if name.startswith("access-control")]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://public.example"}, 200),
+        ({"Origin": "http://test"}, 200),
+        ({}, 200),
+    ],
+)
+def test_a_form_of_another_sites_page_makes_no_job(headers, status):
+    async def main():
+        desk = FakeDesk()
+        async with api(desk) as client:
+            answer = await client.post("/v1/videos", data=FORM, headers=headers)
+            assert answer.status_code == status
+            assert len(desk._jobs) == (status == 200)
+            if status == 403:
+                assert answer.json()["error"]["code"] == "cross_site"
+            assert (await client.get("/v1/videos", headers=headers)).status_code == 200
+        async with api(desk, keys=ApiKeys([KEY])) as client:
+            with_key = {**headers, "Authorization": f"Bearer {KEY}"}
+            answer = await client.post("/v1/videos", data=FORM, headers=with_key)
+            assert answer.status_code == 200
+
+    run(main())
+
+
+def test_methods_of_strangers_are_counted_as_one():
+    async def main():
+        async with api(FakeDesk()) as client:
+            for method in ("BREW", "PROPFIND"):
+                assert (await client.request(method, "/v1/videos")).status_code == 405
+            text = (await client.get("/metrics")).text
+            assert 'method="other",route="/v1/videos",status="405"} 2.0' in text
+            assert "BREW" not in text
 
     run(main())
 

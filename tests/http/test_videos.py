@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+import logging
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from elastic_dit.http.fake_desk import FakeDesk
 from elastic_dit.http.keys import ApiKeys
 from elastic_dit.media import read_comment
 from elastic_dit.state import Phase
-from tests.http.asgi import KEY, OTHER_KEY, api, client_of, living, run
+from tests.http.asgi import KEY, OTHER_KEY, Caller, api, client_of, living, run
 
 PROMPT = {"prompt": "a red ring"}
 
@@ -371,6 +373,38 @@ def test_a_picture_comes_as_a_file_or_inside_the_body():
     run(main())
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("input_reference", "text"), ("input_reference[image_url]", "data:,")],
+        [("input_reference[image_url]", "data:,"), ("input_reference[image_url]", "data:,")],
+        [("input_reference[image_url]", "data:,"), ("input_reference", picture())],
+        [("input_reference", picture()), ("input_reference[image_url]", "data:,")],
+        [("input_reference", picture()), ("input_reference", "text")],
+    ],
+    ids=["text and address", "two addresses", "address and file", "file and address", "file, text"],
+)
+def test_a_picture_that_is_given_twice_is_refused(fields):
+    parts = "".join(
+        f'--end\r\nContent-Disposition: form-data; name="{name}"'
+        f"{'; filename=a.png' if isinstance(value, bytes) else ''}\r\n\r\n"
+        f"{value.decode('latin-1') if isinstance(value, bytes) else value}\r\n"
+        for name, value in [("prompt", "a"), *fields]
+    )
+
+    async def main():
+        async with api(FakeDesk()) as client:
+            answer = await client.post(
+                "/v1/videos",
+                content=f"{parts}--end--\r\n".encode("latin-1"),
+                headers={"Content-Type": "multipart/form-data; boundary=end"},
+            )
+            assert (answer.status_code, error_of(answer)["param"]) == (400, "input_reference")
+            assert "given once" in error_of(answer)["message"]
+
+    run(main())
+
+
 def test_a_file_under_another_name_is_refused():
     async def main():
         async with api(FakeDesk()) as client:
@@ -397,6 +431,49 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
                 )
                 assert answer.status_code == 413
                 assert error_of(answer)["code"] == "body_too_large"
+
+    run(main())
+
+
+def test_a_body_that_does_not_come_is_not_waited_for():
+    async def main():
+        async with living(FakeDesk(), HttpConfig(body_timeout_s=0.01)) as app:
+            caller = Caller(app, "POST", "/v1/videos")
+            caller.sends(b'{"prompt": ', more=True)
+            answer = json.loads(await caller.part())
+            assert (caller.status, answer["error"]["code"]) == (408, "body_too_slow")
+            await caller.hang_up()
+
+    run(main())
+
+
+def test_who_hangs_up_amid_the_body_is_no_fault_of_the_server(caplog):
+    async def main():
+        async with living(FakeDesk()) as app:
+            caller = Caller(app, "POST", "/v1/videos")
+            caller.sends(b'{"prompt": ', more=True)
+            await caller.hang_up()
+            await caller.part()
+            assert caller.status == 499
+        assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+    run(main())
+
+
+def test_an_id_that_comes_again_has_its_own_file():
+    async def main():
+        desk = FakeDesk(instant=True)
+        async with living(desk) as app, client_of(app) as one:
+            headers = {"Idempotency-Key": "k"}
+            files = []
+            for seed in (1, 2):
+                answer = await one.post(
+                    "/v1/videos", json={**PROMPT, "seed": seed}, headers=headers
+                )
+                job_id = answer.json()["id"]
+                files.append((await one.get(f"/v1/videos/{job_id}/content")).content)
+                await desk.forget(job_id)  # as through another front end
+            assert files[0] != files[1]
 
     run(main())
 

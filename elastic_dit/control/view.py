@@ -252,6 +252,15 @@ class ClusterView:
         widest: int | None = getattr(self.times, "widest", None)
         return widest
 
+    def allowed_dop(self, request: RequestView, most: int) -> int:
+        """The largest degree of parallelism up to `most` at which a request can run at present."""
+        if self.widest is not None:
+            most = min(most, self.widest)
+        most = max(1, most)
+        if request.dops:
+            return max((dop for dop in request.dops if dop <= most), default=1)
+        return 1 << most.bit_length() - 1
+
     @property
     def shapes_seen(self) -> int:
         """Grows when `times` learns of something that it did not know before."""

@@ -37,7 +37,7 @@ def share_by_deadline(look: Look) -> Iterator[actions.Action]:
         num_gpus = min(num_gpus, GPUS_IN_SIGHT)
         look.again = bool(waiting)
         waiting = _their_share(look, working, waiting)
-    found = plan_deadlines(working + waiting, num_gpus, look.now)
+    found = plan_deadlines(working + waiting, num_gpus, look.now, widest=look.widest)
     in_turn = [*found.tight, *_shortest_first(found)]
     targets = _targets(look, in_turn, found, num_within_reach(look.view, look.keys, working))
     yield from _take_back(look, working, targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 
@@ -10,7 +11,7 @@ from elastic_dit.control.policies.sight import GPUS_IN_SIGHT
 from elastic_dit.control.view import ClusterView
 from elastic_dit.request import Stage, StageKey
 
-__all__ = ["num_denoisers", "num_free", "num_within_reach", "stages_in_use"]
+__all__ = ["num_denoisers", "num_free", "num_within_reach", "stages_in_use", "widest_machine"]
 
 
 def stages_in_use(view: ClusterView, working: Iterable[Job]) -> frozenset[StageKey]:
@@ -29,6 +30,15 @@ def num_denoisers(view: ClusterView, keys: Iterable[StageKey]) -> int:
 def num_free(view: ClusterView, keys: Iterable[StageKey]) -> int:
     """GPUs that somebody could use; one that is free for several stages counts for each."""
     return sum(len(view.free(key)) for key in keys)
+
+
+def widest_machine(view: ClusterView, keys: Iterable[StageKey]) -> int:
+    """GPUs that denoise on the machine that has most of them, busy or not; O(GPUs)."""
+    slots = view.config.slots_per_node
+    machines = (
+        Counter(gpu // slots for gpu in view.serving(key)) for key in keys if key.stage is Stage.DIT
+    )
+    return max((most for machine in machines for most in machine.values()), default=0)
 
 
 def num_within_reach(view: ClusterView, keys: Iterable[StageKey], working: Iterable[Job]) -> int:

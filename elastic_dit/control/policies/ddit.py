@@ -118,6 +118,9 @@ class DditGreedy:
         while (request := first_in_line(view, Stage.DIT)) is not None:
             optimal = self._shapes.times(request, view).optimal(view.config.slots_per_node)
             space = Space(view, request.key)
+            if request.avoid:
+                others = Space(view, request.key, request.avoid)
+                space = others if others.largest else space
             block = space.block(min(optimal, space.largest))
             assert block is not None, request
             yield actions.Start(request.request_id, block.gpus, f"DoP {block.size} of {optimal}")

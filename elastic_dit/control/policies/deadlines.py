@@ -43,7 +43,7 @@ class DeadlinePlan:
     needs: dict[str, int]
 
 
-def plan_deadlines(jobs: Iterable[Job], num_gpus: int, now: float) -> DeadlinePlan:
+def plan_deadlines(jobs: Iterable[Job], num_gpus: int, now: float, *, widest: int) -> DeadlinePlan:
     """Divide jobs by what their deadlines ask for.
 
     Parameters
@@ -52,6 +52,8 @@ def plan_deadlines(jobs: Iterable[Job], num_gpus: int, now: float) -> DeadlinePl
     num_gpus : int
         GPUs that denoise.
     now : float
+    widest : int
+        GPUs of the machine that has most: no group can be larger.
     """
     needs: dict[str, int] = {}
     chosen: dict[str, tuple[float, Job]] = {}
@@ -61,7 +63,7 @@ def plan_deadlines(jobs: Iterable[Job], num_gpus: int, now: float) -> DeadlinePl
     in_turn = sorted(jobs, key=lambda job: (job.deadline_at, job.record.sequence))
     for index, job in enumerate(in_turn):
         steps = job.steps_left
-        dop = _smallest_in_time(job, steps, now)
+        dop = _smallest_in_time(job, steps, now, widest)
         if dop is None:
             lost.append(job)
             continue
@@ -83,11 +85,13 @@ def plan_deadlines(jobs: Iterable[Job], num_gpus: int, now: float) -> DeadlinePl
     return DeadlinePlan(tight=kept[:tight], kept=kept[tight:], lost=lost, needs=needs)
 
 
-def _smallest_in_time(job: Job, steps: int, now: float) -> int | None:
+def _smallest_in_time(job: Job, steps: int, now: float, widest: int) -> int | None:
     if math.isinf(job.deadline_at):
         return 1
     left_s, present = job.deadline_at - now - job.times.decode_s, job.dop
     for dop, step_s in job.step_s.items():
+        if dop > widest:
+            break
         margin_s = 0.0 if dop == present else _MARGIN_S
         if steps * step_s + margin_s <= left_s:
             return dop

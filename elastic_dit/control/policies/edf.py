@@ -39,24 +39,24 @@ class EdfBestFit:
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Share the GPUs out anew."""
         yield from first_come(view, Stage.DECODER)
-        jobs, num_gpus = to_share(self._sight, view, now)
+        jobs, num_gpus, widest = to_share(self._sight, view, now)
         jobs.sort(key=lambda job: (job.deadline_at, job.record.sequence))
-        yield from reach(view, jobs, best_fit(jobs, num_gpus, now))
+        yield from reach(view, jobs, best_fit(jobs, num_gpus, now, widest=widest))
         yield from prefetches(view)
 
 
-def best_fit(jobs: list[Job], num_gpus: int, now: float) -> dict[str, int]:
-    """DoP by request id, for jobs in order of their deadlines."""
+def best_fit(jobs: list[Job], num_gpus: int, now: float, *, widest: int) -> dict[str, int]:
+    """DoP by request id, none above `widest`, for jobs in order of their deadlines."""
     left = num_gpus
     targets: dict[str, int] = {}
     for job in jobs:
-        fitting = [dop for dop in job.step_s if dop <= left]
+        fitting = [dop for dop in job.step_s if dop <= min(left, widest)]
         if not fitting:
             break
         in_time = (dop for dop in fitting if now + job.remaining_s(dop) <= job.deadline_at)
         targets[job.request_id] = next(in_time, fitting[-1])
         left -= targets[job.request_id]
-    widen_in_turn(jobs, targets, left)
+    widen_in_turn(jobs, targets, left, widest=widest)
     return targets
 
 

@@ -61,6 +61,13 @@ class Look:
         return counts.num_denoisers(self.view, self.keys)
 
     @property
+    def widest(self) -> int:
+        """GPUs of the machine that denoises with most, or a bound of it where there are many."""
+        if not self.sight.whole:
+            return self.view.config.slots_per_node
+        return max(1, counts.widest_machine(self.view, self.keys))
+
+    @property
     def num_free(self) -> int:
         """GPUs that somebody could use."""
         return counts.num_free(self.view, self.keys)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from elastic_dit.control.policies.layouts import Layout, Unit
 from elastic_dit.control.view import ClusterView
-from elastic_dit.request import StageKey
+from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
 __all__ = ["Instances"]
@@ -20,8 +21,8 @@ __all__ = ["Instances"]
 class Instances:
     """Units of one model.
 
-    A unit belongs to the request that it was given to, between its stages too, until that has
-    ended or was given another, or the unit is no more.
+    A unit belongs to the request that it was given to, until its decode too, unless that goes back
+    to an earlier stage or is given another, or the unit is no more.
 
     Parameters
     ----------
@@ -66,10 +67,14 @@ class Instances:
         """Whether a GPU is part of a unit that serves a request."""
         return gpu in self._held
 
-    def free(self, kind: int) -> Unit | None:
-        """The lowest free unit of a kind."""
+    def free(self, kind: int, avoid: AbstractSet[GpuId] = frozenset()) -> Unit | None:
+        """The lowest free unit of a kind, one without GPUs to avoid if there is one."""
         units = self._free.get(kind)
-        return units[0] if units else None
+        if not units:
+            return None
+        if avoid:
+            return next((unit for unit in units if avoid.isdisjoint(unit.block.gpus)), units[0])
+        return units[0]
 
     # ------------------------------------------------------------------------ giving
     def take(self, unit: Unit, request_id: str) -> None:
@@ -125,16 +130,19 @@ class Instances:
             del units[bisect_left(units, unit)]
 
     def _check_owner(self, view: ClusterView, request_id: str) -> bool:
-        """Whether a request is still to be served; its unit is given up where it is not."""
-        record = view.requests.get(request_id)
-        if record is None:
+        """Whether a request is still to be served here; its unit is given up where it is not."""
+        record, unit = view.requests.get(request_id), self._owned.get(request_id)
+        goes_back = (
+            record is not None and record.group is None and record.stage is not Stage.DECODER
+        )
+        if record is None or unit is None or goes_back:
             self._between.pop(request_id, None)
-            unit = self._release(request_id)
+            self._release(request_id)
             if unit is not None and unit.kind in self._free:
                 self._check(view, unit)
             return False
-        if record.group is None:
-            self._between[request_id] = None
+        if record.group is None or record.group.held.isdisjoint(unit.block.gpus):
+            self._between[request_id] = None  # its end is no change of the unit's machine
         else:
             self._between.pop(request_id, None)
         return True

@@ -21,7 +21,7 @@ class Srtf:
     Parameters
     ----------
     dop : int
-        GPUs of every group.
+        GPUs of every group; fewer where no machine has or a request cannot use so many.
     """
 
     watches_steps = False
@@ -40,10 +40,15 @@ class Srtf:
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Let the shortest run."""
         yield from first_come(view, Stage.DECODER)
-        jobs, num_gpus = to_share(self._sight, view, now)
+        jobs, left, widest = to_share(self._sight, view, now)
         jobs.sort(key=lambda job: (job.steps_left * job.step_s[1], job.record.sequence))
-        groups = num_gpus // self._dop
-        targets = {job.request_id: self._dop for job in jobs[:groups]}
+        targets: dict[str, int] = {}
+        for job in jobs:
+            dop = view.allowed_dop(job.record, min(self._dop, widest))
+            if dop > left:
+                break
+            targets[job.request_id] = dop
+            left -= dop
         yield from reach(view, jobs, targets)
         yield from prefetches(view)
 

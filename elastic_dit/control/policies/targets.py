@@ -6,27 +6,47 @@ For policies that share all GPUs out anew at every look. Groups are any free GPU
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby, islice
+from typing import NamedTuple
 
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import nearest_gpu
-from elastic_dit.control.policies.counts import num_within_reach, stages_in_use
+from elastic_dit.control.policies.counts import (
+    num_within_reach,
+    stages_in_use,
+    widest_machine,
+)
 from elastic_dit.control.policies.jobs import Job
 from elastic_dit.control.policies.sight import Sight
 from elastic_dit.control.view import ClusterView
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
-__all__ = ["reach", "to_share", "widen_in_turn"]
+__all__ = ["ToShare", "reach", "to_share", "widen_in_turn"]
 
 
-def to_share(
-    sight: Sight, view: ClusterView, now: float, *, in_line: int = 0
-) -> tuple[list[Job], int]:
-    """What there is to share out: the jobs in sight, and how many GPUs there are for them.
+class ToShare(NamedTuple):
+    """What there is to share out.
 
-    The jobs are those that denoise with steps to go and no order under way, and of each queue the
-    first in line, as many as could get a GPU; the GPUs are those that are free or held by them.
+    Attributes
+    ----------
+    jobs : list of Job
+        Those that denoise with steps to go and no order under way, and of each queue that a GPU
+        takes work of the first in line, as many as could get one.
+    num_gpus : int
+        GPUs that are free or held by them.
+    widest : int
+        GPUs of the machine that has most: no group can be larger.
+    """
+
+    jobs: list[Job]
+    num_gpus: int
+    widest: int
+
+
+def to_share(sight: Sight, view: ClusterView, now: float, *, in_line: int = 0) -> ToShare:
+    """What there is to share out now.
 
     Parameters
     ----------
@@ -37,15 +57,19 @@ def to_share(
         First in line of each queue at least, where not always the first go first.
     """
     working = [job for job in sight.working(view, now) if job.steady and job.steps_left > 0]
-    num_gpus = num_within_reach(view, stages_in_use(view, working), working)
-    return [*working, *sight.in_line(view, max(in_line, num_gpus))], num_gpus
+    keys = stages_in_use(view, working)
+    num_gpus = num_within_reach(view, keys, working)
+    waiting = sight.in_line(view, max(in_line, num_gpus))
+    # GPUs kept for those that no GPU takes in would be kept for ever.
+    jobs = [*working, *(job for job in waiting if view.serving(job.record.key))]
+    return ToShare(jobs, num_gpus, max(1, widest_machine(view, keys)))
 
 
-def widen_in_turn(jobs: Sequence[Job], targets: dict[str, int], left: int) -> None:
+def widen_in_turn(jobs: Sequence[Job], targets: dict[str, int], left: int, *, widest: int) -> None:
     """Double targets while GPUs are left and it saves time, each as often as can be, in turn."""
     for job in jobs:
         dop = targets.get(job.request_id, 0)
-        while 0 < dop <= left and job.gain_s(dop) > 0:
+        while 0 < dop <= left and 2 * dop <= widest and job.gain_s(dop) > 0:
             left -= dop
             dop *= 2
             targets[job.request_id] = dop
@@ -90,7 +114,7 @@ def _start(view: ClusterView, job: Job, target: int) -> Iterator[actions.Action]
         return
     gpus: tuple[GpuId, ...] = (gpu,)
     if job.record.stage is Stage.DIT and target > 1:
-        gpus = _widest(view, job.key, target)
+        gpus = _widest(view, job.key, target, job.record.avoid)
         while len(gpus) & (len(gpus) - 1):  # degrees of parallelism are powers of two
             gpus = gpus[:-1]
     yield actions.Start(job.request_id, gpus, f"DoP {len(gpus)} of {target}")
@@ -116,11 +140,17 @@ def _members(job: Job) -> tuple[GpuId, ...]:
     return job.group.gpus
 
 
-def _widest(view: ClusterView, key: StageKey, most: int) -> tuple[GpuId, ...]:
-    """Free GPUs of the first machine that has the most of them, up to so many."""
+def _widest(
+    view: ClusterView, key: StageKey, most: int, avoid: AbstractSet[GpuId]
+) -> tuple[GpuId, ...]:
+    """Free GPUs of the first machine that has the most of them, up to so many.
+
+    Those to avoid only where no other is free.
+    """
+    free = [gpu for gpu in view.free(key) if gpu not in avoid] if avoid else []
     widest: list[GpuId] = []
     slots = view.config.slots_per_node
-    for _, members in groupby(view.free(key), lambda gpu: gpu // slots):
+    for _, members in groupby(free or view.free(key), lambda gpu: gpu // slots):
         found = list(islice(members, most))
         if len(found) > len(widest):
             widest = found

@@ -38,16 +38,17 @@ class TetriServe(EdfBestFit):
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Share the GPUs out anew."""
         yield from first_come(view, Stage.DECODER)
-        jobs, num_gpus = to_share(self._sight, view, now, in_line=_IN_LINE)
+        jobs, num_gpus, widest = to_share(self._sight, view, now, in_line=_IN_LINE)
         jobs.sort(key=lambda job: (job.deadline_at, job.record.sequence))
-        yield from reach(view, jobs, pack(jobs, num_gpus, now))
+        yield from reach(view, jobs, pack(jobs, num_gpus, now, widest=widest))
         yield from prefetches(view)
 
 
-def pack(jobs: Sequence[Job], num_gpus: int, now: float) -> dict[str, int]:
-    """DoP by request id, for jobs in order of their deadlines."""
+def pack(jobs: Sequence[Job], num_gpus: int, now: float, *, widest: int) -> dict[str, int]:
+    """DoP by request id, none above `widest`, for jobs in order of their deadlines."""
     left, targets = num_gpus, {}
-    pressed = ((_least_in_time(job, num_gpus, now), job) for job in jobs if not _may_wait(job, now))
+    most = min(num_gpus, widest)
+    pressed = ((_least_in_time(job, most, now), job) for job in jobs if not _may_wait(job, now))
     critical = [(need, job) for need, job in pressed if need]
     for need, job in sorted(critical, key=lambda pair: pair[0]):
         if need > left:
@@ -58,10 +59,10 @@ def pack(jobs: Sequence[Job], num_gpus: int, now: float) -> dict[str, int]:
         if not left:
             break
         if job.request_id not in targets:
-            need = _least_in_time(job, left, now) or 1
+            need = _least_in_time(job, min(left, widest), now) or 1
             targets[job.request_id] = need
             left -= need
-    widen_in_turn(jobs, targets, left)
+    widen_in_turn(jobs, targets, left, widest=widest)
     return targets
 
 

@@ -7,14 +7,15 @@ takes one GPU of it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from sortedcontainers import SortedDict
 
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import first_come, nearest_gpu, prefetches, register_dispatch
+from elastic_dit.control.policies.counts import widest_machine
 from elastic_dit.control.policies.instances import Instances
 from elastic_dit.control.policies.layouts import EqualUnits, Layout, RatioUnits, SameUnits, Unit
 from elastic_dit.control.policies.shape_times import ShapeBook
@@ -76,7 +77,7 @@ class FixedUnits:
                 request, unit = found
                 instances.take(unit, request.request_id)
                 reason = f"unit of {unit.block.size} is free"
-                yield actions.Start(request.request_id, unit.block.gpus, reason)
+                yield actions.Start(request.request_id, _as_allowed(view, request, unit), reason)
         yield from self._encodes(view)
 
     def _next(
@@ -86,7 +87,7 @@ class FixedUnits:
         instances = self._models[key]
         if self._isolated:
             units = (
-                (request, instances.free(_kind(dop, instances)))
+                (request, instances.free(_kind(dop, instances), request.avoid))
                 for dop, line in self._lines.get(key, {}).items()
                 if (request := _head(line)) is not None
             )
@@ -95,7 +96,7 @@ class FixedUnits:
         head = queue.head
         if head is None or not instances.any_free:
             return None
-        unit = _nearest(self._optimal(view, head), instances)
+        unit = _nearest(self._optimal(view, head), instances, head.avoid)
         return None if unit is None else (head, unit)
 
     def _form_lines(self, view: ClusterView) -> None:
@@ -115,7 +116,7 @@ class FixedUnits:
             instances = self._models.get(StageKey(key.model, Stage.DIT))
             for request in list(queue):
                 unit = instances.unit_of(request.request_id) if instances is not None else None
-                gpus = unit.block.gpus if unit is not None else ()
+                gpus = _as_allowed(view, request, unit) if unit is not None else ()
                 if not gpus or not all(view.is_free(key, gpu) for gpu in gpus):
                     gpu = nearest_gpu(view, request)
                     gpus = (gpu,) if gpu is not None else ()
@@ -125,11 +126,12 @@ class FixedUnits:
     def _encodes(self, view: ClusterView) -> Iterator[actions.Action]:
         """On any GPU that no unit at work needs."""
         for key, queue in view.queues(Stage.ENCODER):
-            while queue.head is not None and view.has_room_after(key):
-                gpu = next((gpu for gpu in view.free(key) if not self._holds(gpu)), None)
+            while (head := queue.head) is not None and view.has_room_after(key):
+                gpus = (gpu for gpu in view.free(key) if not self._holds(gpu))
+                gpu = min(gpus, key=head.avoid.__contains__, default=None)
                 if gpu is None:
                     break
-                yield actions.Start(queue.head.request_id, (gpu,), "first in line")
+                yield actions.Start(head.request_id, (gpu,), "first in line")
 
     def _holds(self, gpu: GpuId) -> bool:
         return any(instances.holds(gpu) for instances in self._models.values())
@@ -156,11 +158,16 @@ def _kind(dop: int, instances: Instances) -> int:
     return max((kind for kind in kinds if kind <= dop), default=min(kinds, default=0))
 
 
-def _nearest(dop: int, instances: Instances) -> Unit | None:
+def _as_allowed(view: ClusterView, request: RequestView, unit: Unit) -> tuple[GpuId, ...]:
+    """A unit's GPUs, as many of them as may work on a request together."""
+    return unit.block.gpus[: view.allowed_dop(request, unit.block.size)]
+
+
+def _nearest(dop: int, instances: Instances, avoid: AbstractSet[GpuId]) -> Unit | None:
     """A free unit of the kind meant for a DoP, else of the largest below, or smallest above."""
     meant = _kind(dop, instances)
     for kind in sorted(instances.kinds, key=lambda kind: (kind > meant, abs(kind - meant))):
-        unit = instances.free(kind)
+        unit = instances.free(kind, avoid)
         if unit is not None:
             return unit
     return None
@@ -190,29 +197,36 @@ class StaticDop:
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:  # noqa: ARG002
         """Decodes, then whole groups, then encodes."""
         yield from first_come(view, Stage.DECODER)
-        for key, queue in view.queues(Stage.DIT):
+        for _, queue in view.queues(Stage.DIT):
             while (request := queue.head) is not None:
-                gpus = self._group(view, key)
+                gpus = self._group(view, request)
                 if gpus is None:
                     break
                 yield actions.Start(request.request_id, gpus, f"{len(gpus)} GPUs are free")
         yield from first_come(view, Stage.ENCODER)
         yield from prefetches(view)
 
-    def _group(self, view: ClusterView, key: StageKey) -> tuple[GpuId, ...] | None:
-        """Free GPUs of one node: `_dop`, or fewer where no node has so many."""
-        by_node: dict[int, list[GpuId]] = {}
-        for gpu in view.free(key):
-            members = by_node.setdefault(gpu // view.config.slots_per_node, [])
-            members.append(gpu)
-            if len(members) == self._dop:
-                return tuple(members)
-        serving = Counter(gpu // view.config.slots_per_node for gpu in view.serving(key))
-        widest = max(serving.values(), default=0)
-        if widest >= self._dop:
+    def _group(self, view: ClusterView, request: RequestView) -> tuple[GpuId, ...] | None:
+        """Free GPUs of one node: `_dop`, or fewer where no node has or it cannot use so many."""
+        free, dop = view.free(request.key), view.allowed_dop(request, self._dop)
+        others = [gpu for gpu in free if gpu not in request.avoid] if request.avoid else ()
+        found = _of_one_node(view, others, dop) or _of_one_node(view, free, dop)
+        if found is not None:
+            return found
+        widest = widest_machine(view, (request.key,))
+        if widest >= dop:
             return None
-        fewer = 1 << widest.bit_length() >> 1
-        return next((tuple(gpus[:fewer]) for gpus in by_node.values() if len(gpus) >= fewer), None)
+        return _of_one_node(view, free, view.allowed_dop(request, widest))
+
+
+def _of_one_node(view: ClusterView, gpus: Iterable[GpuId], count: int) -> tuple[GpuId, ...] | None:
+    by_node: dict[int, list[GpuId]] = {}
+    for gpu in gpus:
+        members = by_node.setdefault(gpu // view.config.slots_per_node, [])
+        members.append(gpu)
+        if len(members) == count:
+            return tuple(members)
+    return None
 
 
 _PAPER_KINDS = (1, 2, 4)

@@ -46,31 +46,31 @@ def names(jobs: list[Job]) -> list[str]:
 
 def test_each_job_gets_the_smallest_dop_that_is_in_time() -> None:
     jobs = [job(2, 30.0, 0), job(2, 15.0, 1), job(2, 7.0, 2), job(2, 5.5, 3)]
-    plan = plan_deadlines(jobs, num_gpus=64, now=0.0)
+    plan = plan_deadlines(jobs, num_gpus=64, now=0.0, widest=8)
     assert plan.needs == {"r0": 1, "r1": 2, "r2": 4}
     assert names(plan.lost) == ["r3"]  # five seconds and no margin
 
 
 def test_whoever_needs_more_than_one_gpu_comes_first() -> None:
-    plan = plan_deadlines([job(2, 100.0, 0), job(2, 15.0, 1)], num_gpus=64, now=0.0)
+    plan = plan_deadlines([job(2, 100.0, 0), job(2, 15.0, 1)], num_gpus=64, now=0.0, widest=8)
     assert (names(plan.tight), names(plan.kept)) == (["r1"], ["r0"])
 
 
 def test_the_job_that_needs_most_is_let_go() -> None:
     # 10 + 10 + 30 GPU-seconds within 40 seconds of one GPU: without the large one, two are saved.
     jobs = [job(1, 40.0, 0), job(3, 40.0, 1), job(1, 40.0, 2)]
-    plan = plan_deadlines(jobs, num_gpus=1, now=0.0)
+    plan = plan_deadlines(jobs, num_gpus=1, now=0.0, widest=8)
     assert names(plan.lost) == ["r1"]
     assert set(plan.needs) == {"r0", "r2"}
 
 
 def test_among_equals_the_lower_priority_is_let_go() -> None:
     jobs = [job(1, 11.5, 0, priority=0), job(1, 11.5, 1, priority=5)]
-    assert names(plan_deadlines(jobs, num_gpus=1, now=0.0).lost) == ["r0"]
+    assert names(plan_deadlines(jobs, num_gpus=1, now=0.0, widest=8).lost) == ["r0"]
 
 
 def test_without_deadlines_nothing_is_tight_or_lost() -> None:
-    plan = plan_deadlines([job(9, None, n) for n in range(50)], num_gpus=1, now=1e6)
+    plan = plan_deadlines([job(9, None, n) for n in range(50)], num_gpus=1, now=1e6, widest=8)
     assert (plan.tight, plan.lost) == ([], [])
     assert set(plan.needs.values()) == {1}
 
@@ -86,7 +86,7 @@ def test_what_is_kept_fits_into_the_time_there_is(
     sizes: list[tuple[int, float | None]], num_gpus: int
 ) -> None:
     jobs = [job(step_s, deadline_s, n) for n, (step_s, deadline_s) in enumerate(sizes)]
-    plan = plan_deadlines(jobs, num_gpus, now=0.0)
+    plan = plan_deadlines(jobs, num_gpus, now=0.0, widest=8)
     everyone = [*plan.tight, *plan.kept, *plan.lost]
     assert sorted(names(everyone)) == sorted(names(jobs))
     booked = 0.0

@@ -25,6 +25,7 @@ from elastic_dit.state import Failure, Phase
 from tests.control.bench import Bench, make_request
 from tests.control.policies.worlds import arrival, denoising, world
 from tests.control.storm import run_storm
+from tests.simulate.test_cluster import RoundTimes
 
 SIZES = st.sampled_from(["144p", "240p", "360p"])
 
@@ -228,3 +229,11 @@ class Knowing(Elastic):
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         view.times = KnownTimes()
         return super().plan(view, now)
+
+
+def test_a_deadline_that_only_a_larger_machine_could_meet_disturbs_nobody() -> None:
+    # Thirty steps of 8 s, on four GPUs 60 s; on eight, which six cannot form, it would be in time.
+    cluster = world([arrival("r0", 0.0, deadline_s=45.0)], gpus=6, cost=RoundTimes())
+    outcome = run(cluster)["r0"]
+    assert denoising(outcome)[0] == (0, 1, 2, 3)
+    assert outcome.ended_at == 1.0 + 60.0 + 2.0

@@ -51,7 +51,7 @@ def jobs(*deadlines_s: float | None, steps: int = 4) -> list[Job]:
 def test_each_gets_the_smallest_dop_that_is_in_time(
     deadlines_s: tuple[float | None, ...], gpus: int, dops: list[int]
 ) -> None:
-    found = best_fit(jobs(*deadlines_s), gpus, 0.0)
+    found = best_fit(jobs(*deadlines_s), gpus, 0.0, widest=8)
     assert [found.get(f"r{index}", 0) for index in range(len(dops))] == dops
 
 
@@ -128,3 +128,27 @@ def test_deadlines_order_the_queue() -> None:
 def test_a_storm_loses_nothing(name: str) -> None:
     storm = run_storm(2, 400, make_dispatch(name))
     assert sum(storm.terminal.values()) > 20
+
+
+@pytest.mark.parametrize("name", ["edf", "tetriserve"])
+def test_nobody_gets_more_gpus_than_one_machine_has(name: str) -> None:
+    controller = Controller(ControlConfig(), make_dispatch(name), times=CostTimes(RoundTimes()))
+    cluster = VirtualCluster(controller, RoundTimes())
+    for node in ("n0", "n1", "n2"):
+        cluster.add_node(node, gpus=2, models=[MODEL])
+    cluster.submit(arrivals(0.0, 0.0, 0.0, deadline_s=1.0))
+    started = {
+        outcome.request_id: next(r for r in outcome.records if r.stage is Stage.DIT)
+        for outcome in cluster.run().requests
+    }
+    assert {len(record.gpus) for record in started.values()} == {2}
+    assert {record.started_at for record in started.values()} == {1.0}  # nobody waits for nothing
+
+
+@pytest.mark.parametrize("name", ["edf", "srtf-1", "tetriserve"])
+def test_no_gpu_is_kept_for_who_waits_for_a_stage_that_nobody_holds(name: str) -> None:
+    bench = Bench(make_dispatch(name))
+    bench.join(0)
+    bench.submit("elsewhere", model="another", deadline_s=10.0, num_inference_steps=1)
+    bench.submit("here", deadline_s=100.0)
+    assert bench.gpus == {"here": (0,)}

@@ -26,7 +26,7 @@ from .test_preemptive import jobs, listed, run
 def test_most_are_in_time(
     deadlines_s: tuple[float | None, ...], gpus: int, dops: list[int]
 ) -> None:
-    found = pack(jobs(*deadlines_s), gpus, 0.0)
+    found = pack(jobs(*deadlines_s), gpus, 0.0, widest=8)
     assert [found.get(f"r{index}", 0) for index in range(len(dops))] == dops
 
 
@@ -34,8 +34,12 @@ def test_the_narrowest_of_the_critical_go_first() -> None:
     wide, *narrow = found = jobs(6.0, 6.5, 6.5)
     for job in narrow:
         job.times.step_s = {1: 1.0}
-    assert pack([wide], 8, 0.0) == {"r0": 8}
-    assert pack(found, 8, 0.0) == {"r1": 1, "r2": 1, "r0": 4}  # two in time instead of one
+    assert pack([wide], 8, 0.0, widest=8) == {"r0": 8}
+    assert pack(found, 8, 0.0, widest=8) == {
+        "r1": 1,
+        "r2": 1,
+        "r0": 4,
+    }  # two in time instead of one
 
 
 def test_it_does_as_well_as_the_one_it_is_modelled_on() -> None:

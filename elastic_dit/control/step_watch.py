@@ -58,9 +58,10 @@ class StepWatch:
             return
         self._looked_at = now
         for group in tuple(self._groups):
-            # One that waits for joiners, or to be told how to go on, stands still rightly.
-            limit_s = self._limit_s(group)
-            if now - group.step_at > limit_s and group.state is not GroupState.RESIZING:
+            limit_s, since = self._limit_s(group), group.step_at
+            if group.state is GroupState.RESIZING:
+                since = max(since, group.segment_at)  # where it lost a member, since then
+            if now - since > limit_s:
                 what = "step" if group.stage is Stage.DIT else f"{group.stage} stage"
                 yield min(group.gpus or group.held), f"no end of a {what} within {limit_s:.1f} s"
 
@@ -71,4 +72,8 @@ class StepWatch:
         expected_s = self._times.seconds(request, group.stage, group.dop)
         if expected_s is None:
             return self._config.unknown_stage_timeout_s
-        return max(self._config.silence_floor_s, self._config.silence_factor * expected_s)
+        limit_s = max(self._config.silence_floor_s, self._config.silence_factor * expected_s)
+        if group.state is GroupState.RESIZING:
+            # One that waits for joiners, or to be told how to go on, stands still rightly a while.
+            return max(limit_s, self._config.unknown_stage_timeout_s)
+        return limit_s

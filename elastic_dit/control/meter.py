@@ -40,7 +40,7 @@ class Meter:
     def accepted(self, request: GenerationRequest, now: float) -> None:
         """A new request was accepted."""
         self.accepted_total += 1
-        self._arrivals.append((now, request))
+        self._arrivals.append((now, request.without_image_data()))
 
     def started(self, key: StageKey, waited_s: float, now: float) -> None:
         """A stage was started for a request that had waited for it."""

@@ -67,14 +67,20 @@ class PictureShelf:
 
     def reopen(self, record: RequestRecord) -> None:
         """A completed request is live again."""
-        self.forget(record.request_id)
+        self._take_off(record.request_id)
         self.live_bytes += _nbytes(record.request)
 
     def forget(self, request_id: str) -> None:
-        """An ended request's record is dropped."""
+        """An ended request's record is dropped; a policy may remember it for a while."""
+        record = self._take_off(request_id)
+        if record is not None:
+            record.request = record.request.without_image_data()
+
+    def _take_off(self, request_id: str) -> RequestRecord | None:
         record = self._completed.pop(request_id, None)
         if record is not None:
             self._completed_bytes -= _nbytes(record.request)
+        return record
 
     def _make_room(self) -> None:
         while self.nbytes > self.limit_bytes and self._completed:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from elastic_dit.control.dispatch import make_dispatch
 from elastic_dit.control.pictures import PictureShelf
 from elastic_dit.control.record import RequestRecord
 from elastic_dit.errors import AdmissionRefused
@@ -76,3 +80,19 @@ def test_pictures_beyond_the_limit_are_refused_and_taken_when_others_end() -> No
     assert bench.controller.admit(make_request("b", image=PICTURE), bench.now)
     bench.submit("b", image=PICTURE)
     assert not completed.request.image.is_held
+
+
+def test_nothing_holds_the_picture_of_a_request_that_is_forgotten() -> None:
+    bench = Bench(make_dispatch("elastic"), finished_kept=1)
+    bench.join(0)
+    for name in "ab":
+        bench.submit(name, image=PICTURE.model_copy())
+        if name == "a":
+            picture = weakref.ref(bench.controller.table.live["a"].request.image)
+        for _ in Stage:
+            bench.done(name)
+    bench.commands.clear()
+    bench.starts.clear()
+    gc.collect()
+    assert bench.controller.table.get("a") is None
+    assert picture() is None

@@ -176,6 +176,18 @@ def test_a_stage_that_falls_behind_brings_another_machine() -> None:
     assert min(there.counts()[stage] for stage in Stage) >= 1
 
 
+def test_while_every_gpu_is_away_there_is_nothing_to_decide() -> None:
+    there = world()
+    there.arrive(FOUR_STEPS, 4)
+    there.looks(20)
+    for gpu in tuple(there.gpus):
+        there.lose(gpu)
+    there.signs = dict.fromkeys(Stage, Signs(utilisation=0.0))
+    assert not there.looks(60)
+    there.join(*range(8))
+    assert there.looks(2)
+
+
 def test_a_new_scheduler_carries_on_where_the_last_one_was() -> None:
     there = world()
     there.arrive(FOUR_STEPS, 4)

@@ -109,7 +109,7 @@ class Packed:
 
     def _idle(self, snapshot: ClusterSnapshot, gpus: Sequence[GpuSnapshot]) -> bool:
         busy = sum(gpu.utilisation for gpu in gpus) / max(1, len(gpus))
-        shown = busy < self._config.scale_in_utilisation and not snapshot.waiting
+        shown = bool(gpus) and busy < self._config.scale_in_utilisation and not snapshot.waiting
         self._agreed["idle"] = self._agreed["idle"] + 1 if shown else 0
         return self._agreed["idle"] >= self._config.confirm_looks
 

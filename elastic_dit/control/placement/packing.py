@@ -166,8 +166,7 @@ def pack(gpus: Sequence[PackGpu], demand: Demand) -> Packing | None:
     >>> round(60 * pack(gpus, Demand(needs=needs, together=1)).throughput_hz, 1)
     12.4
     """
-    programme = _Programme(gpus, demand)
-    return programme.solve()
+    return _Programme(gpus, demand).solve() if gpus else None
 
 
 def throughput_hz(

@@ -24,7 +24,7 @@ from elastic_dit.cluster.plane.kept_results import KeptResults
 from elastic_dit.cluster.plane.resumption import Resumption
 from elastic_dit.config import JournalConfig
 from elastic_dit.errors import AdmissionRefused, JournalError
-from elastic_dit.events import Cancelled, Complete, Fail, ResultLost, StartStage
+from elastic_dit.events import Cancelled, Complete, Fail, StartStage
 from elastic_dit.journal.entry import Accepted, Ended, Entry, Started
 from elastic_dit.journal.journal import Page
 from elastic_dit.journal.results import ResultStore
@@ -225,6 +225,7 @@ class RequestKeeper:
         ------
         JournalError
         """
+        await self.settled(request_id)  # a result that is being written would outlive its entry
         await self._expiry.remove([request_id])
 
     def tick(self, now: float) -> None:
@@ -239,13 +240,19 @@ class RequestKeeper:
         if isinstance(command, Complete):
             kept = await self._files.keep(command)
             if kept is None:
-                self._reactor.observe(ResultLost(request_id=key))
+                await self._run_again(key)
                 return
             has_result = kept
         attempts, _ = self._begun.pop(key, (0, None))
         await self._write_or_complain(ended_by(command, time.time(), attempts, has_result))
         # Where its worker died just now, the file is read.
         if self._reactor.conclude(command) or await self.results.give_again(key):
+            futures.release(self._reactor.scheduler, key)
+
+    async def _run_again(self, key: str) -> None:
+        """A result is gone before its end was written."""
+        if await self.results.give_again(key):  # nothing is known of it any more
+            self._begun.pop(key, None)
             futures.release(self._reactor.scheduler, key)
 
     async def _write_or_complain(self, end: Ended) -> None:

@@ -13,6 +13,8 @@ from distributed import Scheduler
 from distributed.utils_test import gen_test
 
 from elastic_dit.cluster.launch.bootstrap import ensure_control
+from elastic_dit.cluster.plane.file_calls import FileCalls
+from elastic_dit.cluster.plane.keeper import RequestKeeper
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
@@ -282,6 +284,42 @@ async def test_a_result_that_cannot_be_kept_is_given_all_the_same(tmp_path, monk
         await eventually(lambda: "r1" not in cluster.scheduler.tasks)
         with pytest.raises(ResultGone, match="none was kept"):
             await client.future("r1")
+
+
+@gen_test(timeout=90)
+async def test_what_is_forgotten_while_its_end_is_written_leaves_no_file(tmp_path, monkeypatch):
+    may_write, keep, settled = asyncio.Event(), FileCalls.keep, RequestKeeper.settled
+
+    async def late(self, command):
+        await may_write.wait()
+        return await keep(self, command)
+
+    async def waits(self, request_id):
+        may_write.set()
+        await settled(self, request_id)
+
+    monkeypatch.setattr(FileCalls, "keep", late)
+    monkeypatch.setattr(RequestKeeper, "settled", waits)
+    async with life(durable(tmp_path)) as (cluster, client):
+        await client.submit("a circle", request_id="r1")
+        await eventually(lambda: "r1" in cluster.control.reactor.controller.table.finished)
+        await client.forget("r1")
+        may_write.set()
+        await settled(cluster.control.reactor.keeper, "r1")
+        assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@gen_test(timeout=90)
+async def test_a_result_lost_before_its_end_is_written_is_not_waited_for(tmp_path, monkeypatch):
+    async def lost(self, command):
+        # As where so many others have ended meanwhile that its record is gone.
+        self._reactor.controller.forget(command.request_id)
+
+    monkeypatch.setattr(FileCalls, "keep", lost)
+    async with life(durable(tmp_path)) as (_, client):
+        future = await client.submit("a circle", request_id="r1")
+        with pytest.raises(ResultGone, match="went with its worker"):
+            await future
 
 
 @gen_test(timeout=90)

@@ -46,7 +46,7 @@ def as_ended(
     Raises
     ------
     ClusterError
-        Where some have not ended within the limit.
+        Where some have not ended within the limit, or a result does not come.
     """
     done: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
     for number, future in enumerate(futures, start=1):
@@ -93,6 +93,9 @@ def _end(future: GenerationFuture, limit_s: float) -> Ended:
         status, error = "failed", str(failure)
     except GenerationCancelled as cancelled:
         status, error = "cancelled", str(cancelled)
+    except TimeoutError:
+        request_id = future.request.request_id
+        raise ClusterError(f"the result of {request_id} did not come in {limit_s:.3g} s") from None
     return Ended(
         request=future.request,
         status=status,

@@ -111,6 +111,13 @@ def test_wait_is_bounded() -> None:
         next(collect([FakeFuture(1, result(1))], limit_s=0.05))
 
 
+def test_a_result_that_does_not_come_is_told_as_such() -> None:
+    future = FakeFuture(1, TimeoutError())
+    future.on_progress = future.end
+    with pytest.raises(ClusterError, match=r"the result of r1 did not come in \d+ s"):
+        next(collect([future]))
+
+
 def test_unknown_errors_are_not_swallowed() -> None:
     future = FakeFuture(1, RuntimeError("bug"))
     future.on_progress = future.end

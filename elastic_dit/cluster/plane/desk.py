@@ -101,8 +101,6 @@ class RequestDesk:
             raise NotReady(
                 f"no engine answered within {answer_timeout_s:g} s: is an elastic-dit-worker up?"
             ) from None
-        if client not in self._reactor.scheduler.clients:
-            raise ClusterError(f"client {client} left while its request was checked")
         doubtful = self._registrar.changed(requests, entries) if had_journal else requests
         entries |= await self._registrar.look_up(request.request_id for request in doubtful)
         taken: list[Taken] = []

@@ -14,7 +14,7 @@ from elastic_dit.cluster.plane.reactor import Reactor
 from elastic_dit.cluster.reports import topic_of, write_report
 from elastic_dit.control.admission import check_same_body
 from elastic_dit.control.requests import RequestRecord
-from elastic_dit.errors import InvalidRequest, ResultGone, UnknownRequest
+from elastic_dit.errors import ClusterError, InvalidRequest, ResultGone, UnknownRequest
 from elastic_dit.events import RequestAccepted
 from elastic_dit.journal.entry import Entry
 from elastic_dit.request import GenerationRequest
@@ -122,6 +122,8 @@ class Registrar:
         ------
         InvalidRequest, RequestConflict, AdmissionRefused
             As `elastic_dit.control.admission.Admission.admit`.
+        ClusterError
+            Where the client has left.
         """
         controller, scheduler = self._reactor.controller, self._reactor.scheduler
         request, key = taken.request, taken.request.request_id
@@ -187,6 +189,8 @@ class Registrar:
             Where it completed, and nobody has its result.
         NotReady
             Where nobody has brought the settings, which name the journal.
+        ClusterError
+            Where the client has left.
         """
         self._reactor.check_settled()
         entry = (await self.look_up([request_id])).get(request_id)
@@ -227,6 +231,9 @@ class Registrar:
 
     def _wait_for(self, key: str, client: str) -> None:
         scheduler = self._reactor.scheduler
+        if client not in scheduler.clients:
+            # Dask would make it anew, and keep results for one that never leaves.
+            raise ClusterError(f"client {client} left while its request was checked")
         futures.expect(scheduler, key, client)
         scheduler.subscribe_topic(topic_of(client), client)
 
@@ -234,9 +241,9 @@ class Registrar:
         """Make a future that ends at once, or as soon as the result's file was read."""
         scheduler, keeper = self._reactor.scheduler, self._reactor.keeper
         is_there = futures.is_expected(scheduler, entry.request_id)
+        self._wait_for(entry.request_id, client)
         if keeper is not None:
             keeper.results.adopt(entry.request_id)
-        self._wait_for(entry.request_id, client)
         if is_there:
             return  # Dask tells the client
         if not end_without_result(scheduler, entry) and keeper is not None:

@@ -15,9 +15,11 @@ from distributed.utils_test import gen_test
 from elastic_dit.cluster.launch.bootstrap import ensure_control
 from elastic_dit.cluster.plane.file_calls import FileCalls
 from elastic_dit.cluster.plane.keeper import RequestKeeper
+from elastic_dit.cluster.refusals import raise_refusal
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
+    ClusterError,
     ConfigError,
     GenerationCancelled,
     GenerationFailed,
@@ -194,6 +196,21 @@ async def test_a_durable_job_outlives_its_client(tmp_path):
         async with connect(cluster) as client:
             assert np.array_equal((await (await client.future("r1"))).frames, fake_frames(request))
         await cluster.is_clean()
+
+
+@gen_test(timeout=90)
+async def test_nothing_is_kept_for_a_client_that_has_left(tmp_path):
+    async with life(durable(tmp_path)) as (cluster, client):
+        await (await client.submit("a circle", request_id="r1"))
+        await eventually(lambda: "r1" not in cluster.scheduler.tasks)
+        desk = cluster.control.desk
+        submitted = desk.submit([{"request_id": "r2", "prompt": "a circle"}], "gone", 1.0, 10.0)
+        for answer in (await desk.join("r1", "gone"), await submitted):
+            with pytest.raises(ClusterError, match="client gone left"):
+                raise_refusal(answer)
+        assert "gone" not in cluster.scheduler.clients
+        assert not cluster.scheduler.tasks.keys() & {"r1", "r2"}
+        assert not cluster.control.reactor.controller.table.live
 
 
 @gen_test(timeout=90)

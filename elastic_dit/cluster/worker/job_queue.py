@@ -60,8 +60,10 @@ class JobQueue:
         Raises
         ------
         ClusterError
-            Where `QUEUE_LIMIT` jobs wait already.
+            Where `QUEUE_LIMIT` jobs wait already, or none will be done any more.
         """
+        if self._closed:
+            raise ClusterError("this engine is closed")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             self._jobs.put_nowait((job, done))

@@ -83,3 +83,14 @@ def test_close_does_not_wait_longer_than_told() -> None:
         assert job.done()
 
     run(check())
+
+
+def test_a_closed_queue_takes_nothing_that_would_wait_for_ever() -> None:
+    async def check() -> None:
+        queue = JobQueue("jobs")
+        queue.open()
+        assert await queue.close(5.0)
+        with pytest.raises(ClusterError, match="closed"):
+            queue.put(lambda: queue.in_thread(len, ""))
+
+    run(check())

@@ -20,6 +20,8 @@ _START_TIMEOUT_S = 120.0
 """Longest start, torch's import on a busy machine included, seconds."""
 _MOST_STARTS = 3
 """A store that keeps dying is given up; requests then run on one GPU each."""
+_LONG_LIFE_S = 600.0
+"""One that lived as long as this, seconds, does not keep dying: its death counts as the first."""
 
 
 class StoreHost:
@@ -68,11 +70,14 @@ class StoreHost:
             self._task = None
 
     async def _serve(self) -> None:
-        for _ in range(_MOST_STARTS):
+        loop, deaths = asyncio.get_running_loop(), 0
+        while deaths < _MOST_STARTS:
+            began = loop.time()
             try:
                 await self._serve_once()
             except (OSError, TimeoutError) as error:
                 logger.warning("The store of groups does not start: %s", error)
+            deaths = deaths + 1 if loop.time() - began < _LONG_LIFE_S else 1
             self._set("")
         logger.error("The store of groups died %d times: no more groups", _MOST_STARTS)
 

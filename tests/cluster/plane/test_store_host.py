@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -9,15 +10,38 @@ import psutil
 import pytest
 from distributed.utils_test import gen_test
 
+from elastic_dit.cluster.plane import store_host
 from elastic_dit.cluster.plane.store_host import StoreHost
 from elastic_dit.engine.group_store import connect
 from tests.cluster.conditions import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
-
 START_S = 90.0
 
 
+class Dying(StoreHost):
+    """Its processes end as soon as they have begun."""
+
+    lives = 0
+
+    async def _serve_once(self) -> None:
+        self.lives += 1
+        if self.lives == 20:
+            raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(("long_life_s", "lives"), [(600.0, 3), (0.0, 20)])
+@gen_test(timeout=30)
+async def test_only_a_store_that_keeps_dying_is_given_up(monkeypatch, long_life_s, lives) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(store_host, "_LONG_LIFE_S", long_life_s)
+    host = Dying("127.0.0.1", [].append)
+    host.open()
+    await eventually(lambda: host.lives == lives)
+    await host.close()
+    assert host.lives == lives
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
 @gen_test(timeout=200)
 async def test_it_comes_back_under_another_address_and_goes_when_closed() -> None:
     told: list[str] = []

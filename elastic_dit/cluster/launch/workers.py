@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distributed import Nanny, Worker, WorkerPlugin
+from distributed import Worker, WorkerPlugin
 
 from elastic_dit.cluster.launch.devices import Device
+from elastic_dit.cluster.launch.nanny import SteadyNanny
 from elastic_dit.cluster.worker.engine_plugin import EnginePlugin
 from elastic_dit.config import Config
 
@@ -17,8 +18,8 @@ CONTROL_SUFFIX = "-control"
 """Ends the name of a machine's control worker."""
 
 WorkerSpec = dict[str, dict[str, Any]]
-"""``{name: {"cls": Nanny, "options": {...}, "machine": name}}``, as `distributed.SpecCluster` takes
-it; of ``machine`` it knows nothing, `elastic_dit.cluster.launch.machines` does."""
+"""``{name: {"cls": SteadyNanny, "options": {...}, "machine": name}}``, as `distributed.SpecCluster`
+takes it; of ``machine`` it knows nothing, `elastic_dit.cluster.launch.machines` does."""
 
 
 def worker_spec(
@@ -123,7 +124,7 @@ def _entry(
     if not nanny:
         return {"cls": Worker, "options": merged, "machine": machine}
     merged["env"] = {**env, **(options.get("env") or {})}
-    return {"cls": Nanny, "options": merged, "machine": machine}
+    return {"cls": SteadyNanny, "options": merged, "machine": machine}
 
 
 def _environment(device: Device, config: Config) -> dict[str, str]:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pickle
 
-from distributed import Nanny, Worker
+from distributed import Worker
 
 from elastic_dit.cluster.launch.devices import find_devices
+from elastic_dit.cluster.launch.nanny import SteadyNanny
 from elastic_dit.cluster.launch.workers import control_worker_spec, worker_spec
 from elastic_dit.config import Config
 
@@ -14,7 +15,7 @@ CONFIG = Config.parse({"engine": {"cpu_threads": 2}})
 def test_one_nanny_per_gpu_and_one_for_control() -> None:
     spec = worker_spec(find_devices("0,1"), name="m", config=CONFIG, local_directory="/tmp")
     assert list(spec) == ["m-0", "m-1", "m-control"]
-    assert all(entry["cls"] is Nanny for entry in spec.values())
+    assert all(entry["cls"] is SteadyNanny for entry in spec.values())
     first, second, control = (entry["options"] for entry in spec.values())
     assert first["name"] == "m-0"
     assert first["nthreads"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ class RibKeeper:
         self._due_at: float | None = None
         self._aside: Aside | None = None
         self._store: RibStore | None = None
-        self._unwritten: list[Latency] = []
+        self._unwritten: deque[Latency] = deque()
         self._complained = False
 
     def __repr__(self) -> str:
@@ -92,8 +93,8 @@ class RibKeeper:
             logger.warning("What was seen last is not in the profile: its database hangs")
 
     def _write(self, aside: Aside) -> None:
-        unwritten, self._unwritten = self._unwritten, []
-        self.observed.give_back(unwritten)
+        count = len(self._unwritten)
+        self.observed.give_back([self._unwritten.popleft() for _ in range(count)])
         seen = self.observed.take()
         if (seen or self._store is None) and not aside.put(partial(self._exchange, seen)):
             self.observed.give_back(seen)
@@ -107,7 +108,7 @@ class RibKeeper:
             self.times.replace(LatencyBook(self._store.load(software_version())))
             self._complained = False
         except Exception as error:
-            self._unwritten = seen
+            self._unwritten.extend(seen)
             if not self._complained:
                 self._complain(error)
 

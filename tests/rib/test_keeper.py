@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from elastic_dit.errors import RibError
 from elastic_dit.request import Stage
 from elastic_dit.rib import LatencyBook, RibKeeper, Source, software_version
 from elastic_dit.rib.store import RibStore
@@ -104,6 +105,39 @@ def test_a_broken_database_is_told_once_and_tried_again(
     assert "unable to open database file" in told[0]
     [row] = RibStore(str(folder / "rib.sqlite")).load(software_version())
     assert (row.seconds, row.repeats) == (4.0, 1)  # what could not be written was kept
+
+
+def test_what_several_writes_in_a_row_could_not_save_is_kept(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_fail, is_mended, opens = threading.Event(), threading.Event(), RibKeeper._open
+    tries: list[int] = []
+
+    def opened(self: RibKeeper) -> RibStore:
+        tries.append(len(tries))
+        may_fail.wait(20.0)
+        if not is_mended.is_set():
+            raise RibError(path, "does not answer")
+        return opens(self)
+
+    monkeypatch.setattr(RibKeeper, "_open", opened)
+
+    async def work() -> None:
+        keeper = RibKeeper(path, interval_s=1.0)
+        keeper.open()
+        await eventually(lambda: tries)
+        keeper.tick(0.0)
+        for now, seconds in ((1.0, 4.0), (2.0, 6.0)):
+            see(keeper, seconds)
+            keeper.tick(now)
+        may_fail.set()
+        await eventually(lambda: len(tries) == 3)
+        is_mended.set()
+        await keeper.close()
+
+    run(work())
+    [row] = RibStore(path).load(software_version())
+    assert (row.seconds, row.repeats) == (5.0, 2)
 
 
 def test_a_database_that_hangs_holds_nobody_up(

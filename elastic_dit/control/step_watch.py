@@ -58,10 +58,9 @@ class StepWatch:
             return
         self._looked_at = now
         for group in tuple(self._groups):
-            limit_s, since = self._limit_s(group), group.step_at
-            if group.state is GroupState.RESIZING:
-                since = max(since, group.segment_at)  # where it lost a member, since then
-            if now - since > limit_s:
+            limit_s = self._limit_s(group)
+            # Since it was heard of, changed, lost a member or was told to stop.
+            if now - max(group.step_at, group.segment_at) > limit_s:
                 what = "step" if group.stage is Stage.DIT else f"{group.stage} stage"
                 yield min(group.gpus or group.held), f"no end of a {what} within {limit_s:.1f} s"
 

@@ -43,3 +43,13 @@ def test_a_group_that_never_changes_as_it_was_told_is_given_up_in_the_end() -> N
     # The other one was told to go on alone just now.
     assert not bench.do(Tick(), after=99.0)
     assert only(bench.do(Tick(), after=2.0), RestartEngine).gpu == 1
+
+
+def test_a_group_that_is_told_to_stop_has_time_for_it() -> None:
+    bench = Bench(silence_floor_s=1.0, unknown_stage_timeout_s=100.0)
+    bench.join(0)
+    bench.submit("r0")
+    assert not bench.do(Tick(), after=90.0)
+    bench.cancel("r0")
+    assert not bench.do(Tick(), after=99.0)
+    assert only(bench.do(Tick(), after=2.0), RestartEngine).gpu == 0

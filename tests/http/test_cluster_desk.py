@@ -275,7 +275,7 @@ async def test_a_cluster_that_comes_back_is_found_again():
         cluster = await stack.enter_async_context(serving(1, config=config))
         port = int(cluster.scheduler.address.rpartition(":")[2])
         async with front_end(cluster) as (_, client):
-            assert (await client.get("/ready")).status_code == 200
+            await asked(client, "/ready", lambda answer: answer.status_code == 200)
             await stack.aclose()
             lost = await asked(client, "/v1/videos", lambda answer: answer.status_code == 503)
             assert lost["error"]["code"] == "cluster_unavailable"

@@ -163,6 +163,7 @@ class EngineRunner:
             case Replicate():
                 self.snapshots.copy(command, addresses)
             case Release():
+                self.inbox.release(command.artifact)
                 self.snapshots.release(command.artifact)
                 self.outbox.release(command.artifact)
                 self.desk.changed.set()

@@ -102,23 +102,26 @@ class JobQueue:
 
     async def _consume(self) -> None:
         while True:
-            job, done = await self._jobs.get()
-            self._busy = True
-            try:
-                outcome = await job()
-            except asyncio.CancelledError:
-                done.cancel()
-                raise
-            except Exception as error:
-                if done.cancelled():
-                    logger.exception("A job that nobody waits for failed")
-                else:
-                    done.set_exception(error)
+            # In a frame of its own: what a job holds goes with it, not when the next one comes.
+            await self._do(*await self._jobs.get())
+
+    async def _do(self, job: Job, done: asyncio.Future[Any]) -> None:
+        self._busy = True
+        try:
+            outcome = await job()
+        except asyncio.CancelledError:
+            done.cancel()
+            raise
+        except Exception as error:
+            if done.cancelled():
+                logger.exception("A job that nobody waits for failed")
             else:
-                if not done.cancelled():
-                    done.set_result(outcome)
-            finally:
-                self._busy = False
+                done.set_exception(error)
+        else:
+            if not done.cancelled():
+                done.set_result(outcome)
+        finally:
+            self._busy = False
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic_dit.cluster.worker.channel import Channel
@@ -162,6 +162,12 @@ class Inbox:
     def discard(self, request_id: str) -> None:
         """Forget what was prefetched for a request and stop what is on its way."""
         for ref in [ref for ref in self._pulls if ref.request_id == request_id]:
+            if ref not in self._claims:
+                self._discard(ref)
+
+    def release(self, copy: ArtifactRef) -> None:
+        """Forget a copy that was pulled ahead and is not wanted any more, unless it is in use."""
+        for ref in [ref for ref in self._pulls if replace(ref, gpu=copy.gpu) == copy]:
             if ref not in self._claims:
                 self._discard(ref)
 

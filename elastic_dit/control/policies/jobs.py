@@ -11,9 +11,6 @@ from elastic_dit.request import Stage, StageKey
 
 __all__ = ["Job", "JobBook"]
 
-_JOBS_KEPT = 8_192
-"""Requests whose jobs are remembered."""
-
 
 class Job:
     """A request on its way to its last denoising step. Its state is read live.
@@ -121,10 +118,16 @@ class JobBook:
         return f"<JobBook of {len(self._jobs)} jobs, {self._shapes!r}>"
 
     def begin(self, view: ClusterView, now: float) -> None:
-        """A new look: forget what may have changed, and what is too much."""
+        """A new look: forget what may have changed, and who has ended."""
         self._shapes.begin(view, now)
-        if len(self._jobs) > _JOBS_KEPT:
-            self._jobs.clear()
+        live = view.requests
+        # Not at every end: with thousands of requests that would be a matter of milliseconds.
+        if len(self._jobs) > 2 * len(live):
+            self._jobs = {
+                sequence: job
+                for sequence, job in self._jobs.items()
+                if live.get(job.request_id) is job.record
+            }
 
     def job(self, record: RequestView, view: ClusterView) -> Job:
         """The job of a request, the same at every look."""

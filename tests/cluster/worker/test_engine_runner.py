@@ -341,6 +341,33 @@ def test_a_prefetched_input_is_not_pulled_again() -> None:
     run(check())
 
 
+def test_a_prefetched_input_that_nobody_will_use_is_let_go() -> None:
+    async def check() -> None:
+        async with runner(gpu=1) as (producer, told):
+            producer.handle(start(gpu=1), {})
+            output = (await told.event(StageDone)).output
+            async with runner(channel=Channel(source_of({"b": producer}))) as (desk, _):
+                for request_id in ("r", "other"):
+                    wanted = dataclasses.replace(output, request_id=request_id)
+                    desk.handle(
+                        Prefetch(
+                            request_id=request_id,
+                            attempt=1,
+                            stage=Stage.DIT,
+                            gpu=0,
+                            inputs=(wanted,),
+                        ),
+                        {1: "b"},
+                    )
+                assert len(desk.inbox) == 2
+                desk.handle(Release(artifact=dataclasses.replace(output, gpu=0)), {})
+                assert len(desk.inbox) == 1
+                desk.inbox.discard("other")
+                assert len(desk.inbox) == 0
+
+    run(check())
+
+
 @pytest.mark.parametrize("store", ["", "nowhere:1"], ids=["alone", "as a group"])
 def test_a_stage_tells_how_long_its_inputs_took_to_arrive(store: str) -> None:
     async def check() -> None:

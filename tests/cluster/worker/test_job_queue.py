@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
+from functools import partial
 
 import pytest
 
@@ -9,6 +11,7 @@ from elastic_dit.cluster.worker import job_queue
 from elastic_dit.cluster.worker.job_queue import JobQueue
 from elastic_dit.errors import ClusterError
 from tests.cluster.bench import run
+from tests.cluster.conditions import eventually
 
 
 def test_jobs_run_in_order_in_one_thread() -> None:
@@ -92,5 +95,22 @@ def test_a_closed_queue_takes_nothing_that_would_wait_for_ever() -> None:
         assert await queue.close(5.0)
         with pytest.raises(ClusterError, match="closed"):
             queue.put(lambda: queue.in_thread(len, ""))
+
+    run(check())
+
+
+def test_nothing_of_a_job_is_kept_while_none_follows() -> None:
+    class Tensors:
+        """What a job holds."""
+
+    async def check() -> None:
+        queue = JobQueue("jobs")
+        queue.open()
+        tensors = Tensors()
+        gone = weakref.ref(tensors)
+        assert await queue.put(partial(queue.in_thread, id, tensors)) == id(tensors)
+        del tensors
+        await eventually(lambda: gone() is None)
+        assert await queue.close(5.0)
 
     run(check())

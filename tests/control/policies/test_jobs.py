@@ -29,6 +29,20 @@ def test_a_job_is_remembered_and_its_times_are_asked_for_anew() -> None:
     assert found.times is not before
 
 
+def test_jobs_of_requests_that_ended_are_forgotten() -> None:
+    cluster = world([arrival("r", 0.0), arrival("s", 0.0)], gpus=1)
+    cluster.run(until_s=1.0)
+    view, book = cluster.controller.view, JobBook()
+    records = tuple(view.requests.values())
+    jobs = [book.job(record, view) for record in records]
+    book.begin(view, 1.0)
+    assert [book.job(record, view) for record in records] == jobs
+    cluster.run()
+    assert not view.requests
+    book.begin(view, 1.0)
+    assert repr(book).startswith("<JobBook of 0 jobs")
+
+
 def test_who_waits_for_a_retry_is_not_in_line() -> None:
     cluster = world([arrival("r", 0.0)], gpus=1)
     cluster.run(until_s=1.0)

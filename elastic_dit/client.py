@@ -36,6 +36,10 @@ from elastic_dit.request import GenerationRequest, new_request_id
 
 __all__ = ["Client"]
 
+_CONNECTIONS = 64
+"""Connections to engines that a client keeps. Of those whose engine has died it does not hear:
+they stay, a file each, until so many are open."""
+
 
 class Client(Jobs):
     """A connection to a cluster that generates.
@@ -109,6 +113,7 @@ class Client(Jobs):
                 timeout=self.config.client.connect_timeout_s,
                 set_as_default=not has_default_client(),
                 direct_to_workers=self.config.client.direct_results,
+                connection_limit=_CONNECTIONS,
             )
         except CONNECTION_ERRORS as error:
             raise self._unreachable(error) from None

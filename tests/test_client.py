@@ -580,3 +580,16 @@ async def test_map_takes_no_request_id():
     async with serving(0) as cluster, connect(cluster) as client:
         with pytest.raises(TypeError, match="request_id"):
             client.map(["a circle"], request_id="r1")
+
+
+@gen_test(timeout=60)
+async def test_connections_to_engines_that_went_are_bounded(monkeypatch):
+    monkeypatch.setattr("elastic_dit.client._CONNECTIONS", 2)
+    async with serving(1) as cluster, connect(cluster) as client:
+        for number in range(4):
+            await client.submit("a red circle", request_id=f"r{number}")
+            assert client.dask.rpc.open <= 2
+            left = cluster.workers.pop()
+            await cluster.add_engine(name=f"w-{number}-next")
+            await left.close()
+        await eventually(lambda: len(cluster.control.reactor.directory) == 1)

@@ -587,7 +587,7 @@ async def test_connections_to_engines_that_went_are_bounded(monkeypatch):
     monkeypatch.setattr("elastic_dit.client._CONNECTIONS", 2)
     async with serving(1) as cluster, connect(cluster) as client:
         for number in range(4):
-            await client.submit("a red circle", request_id=f"r{number}")
+            await (await client.submit("a red circle", request_id=f"r{number}"))
             assert client.dask.rpc.open <= 2
             left = cluster.workers.pop()
             await cluster.add_engine(name=f"w-{number}-next")

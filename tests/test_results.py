@@ -169,12 +169,23 @@ def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_encoder_trouble_is_a_save_error(tmp_path: Path) -> None:
+def test_encoder_trouble_is_a_save_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr("PIL.Image.Image.save", fail)
+    with pytest.raises(SaveError, match=r"clip\.jpg: ValueError"):
+        video().save(tmp_path / "clip.jpg")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_jpeg_whose_comment_exif_cannot_hold_goes_without(tmp_path: Path) -> None:
     # EXIF holds 64 KiB at most.
     result = make_result(render(SCENE, 9, 64), request(prompt="x" * 70_000))
-    with pytest.raises(SaveError, match=r"clip\.jpg: ValueError"):
-        result.save(tmp_path / "clip.jpg")
-    assert list(tmp_path.iterdir()) == []
+    result.save(tmp_path / "clip.jpg")
+    with Picture.open(tmp_path / "clip.jpg") as picture:
+        assert picture.height >= 64
+        assert not picture.getexif()
 
 
 def test_repr_is_short() -> None:

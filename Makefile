@@ -36,7 +36,7 @@ demo: $(VENV)/.runtime  ## a local cluster of virtual GPUs makes a dozen clips i
 test: $(VENV)/.dev  ## tests and doctests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --reruns 1 -m 'not bench' $(PYTEST_ARGS)
 
-test-bench: $(VENV)/.dev  ## that the benchmarks' scripts run, with tiny loads
+test-bench: $(VENV)/.dev  ## that the scripts of benchmarks and examples run, tiny
 	$(BIN)/python -m pytest -m bench tests
 
 lint: $(VENV)/.dev  ## style, types, layers, spelling

@@ -22,6 +22,7 @@ def run(script: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.bench
 @pytest.mark.slow
 @pytest.mark.timeout(700)
 def test_the_recipe_runs_from_nothing_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:

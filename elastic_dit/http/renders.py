@@ -54,6 +54,7 @@ VARIANTS = {
 Result = Video | Image
 
 _DIGEST_CHARACTERS = 16
+"""Of a request's digest, in a file's name: enough to tell apart what one id has stood for."""
 
 
 class _Key(NamedTuple):

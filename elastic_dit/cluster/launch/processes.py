@@ -31,8 +31,8 @@ _CALM: Mapping[str, Any] = {
 }
 """Dask samples the stacks of its tasks, of which an engine has none, and of its event loop a
 hundred times a second each, looks fifty times a second how late the loop is, and reads the
-machine's counters twice: an engine's thread waits for the interpreter each time. So an idle worker
-takes a third as much of a CPU."""
+machine's counters twice: an engine's thread waits for the interpreter each time, and it was most
+of what an idle worker did."""
 _KILL_INTERVAL_S = 0.1
 """Wait between two looks at processes that may still be on their way up."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic_dit.cluster.worker.channel import Channel
+from elastic_dit.cluster.worker.desk import Means
 from elastic_dit.cluster.worker.engine_host import EngineHost
 from elastic_dit.cluster.worker.group_desk import GroupDesk, Place
 from elastic_dit.cluster.worker.injector import Injector
@@ -73,10 +74,10 @@ class EngineRunner:
         self.outbox = Outbox()
         self.inbox = Inbox(channel, self.outbox, config.transfer, self.host.aside)
         self.loader = StageLoader(self.host, channel)
-        place = (self.host, channel, self.inbox, self.outbox)
-        self.snapshots = SnapshotDesk(*place)
-        self.desk = StageDesk(*place, self.snapshots)
-        self.groups = GroupDesk(*place, self.snapshots)
+        self.snapshots = SnapshotDesk(self.host, channel, self.inbox, self.outbox)
+        means = Means(self.host, channel, self.inbox, self.outbox, self.snapshots)
+        self.desk = StageDesk(means)
+        self.groups = GroupDesk(means)
         self._apply(config)
 
     def __repr__(self) -> str:

@@ -11,15 +11,13 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from elastic_dit.cluster.worker.channel import Channel
-from elastic_dit.cluster.worker.engine_host import EngineHost
+from elastic_dit.cluster.worker.desk import Desk, Means
 from elastic_dit.cluster.worker.group_box import GroupBox, RunKey
 from elastic_dit.cluster.worker.group_run import Left, MemberOutcome, run_member
-from elastic_dit.cluster.worker.outbox import Made, Outbox
-from elastic_dit.cluster.worker.snapshot_desk import SnapshotDesk
+from elastic_dit.cluster.worker.outbox import Made
 from elastic_dit.cluster.worker.stage_run import Failed, Finished, failed
 from elastic_dit.cluster.worker.step_pace import StepPace
-from elastic_dit.cluster.worker.transfer import Inbox, Inputs
+from elastic_dit.cluster.worker.transfer import Inputs
 from elastic_dit.engine.group_context import GroupLimits, GroupSeat
 from elastic_dit.engine.protocol import Boundary
 from elastic_dit.errors import ClusterError, GroupBroken, TransferError
@@ -81,50 +79,26 @@ class _Part:
     abort_epoch: int = 0
 
 
-class GroupDesk:
+class GroupDesk(Desk):
     """Memberships of one engine in groups.
 
     Parameters
     ----------
-    host : EngineHost
-    channel : Channel
-    inbox : Inbox
-    outbox : Outbox
-    snapshots : SnapshotDesk
+    means : Means
 
     Attributes
     ----------
-    changed : asyncio.Event
-        Set whenever a membership has ended.
     limits : GroupLimits
     max_dop : int
-    report_interval_s : float
-        Least time between two messages of one run's steps, seconds.
-    closed_for : str or None
-        Why no further membership begins, None while they do.
     """
 
-    def __init__(
-        self,
-        host: EngineHost,
-        channel: Channel,
-        inbox: Inbox,
-        outbox: Outbox,
-        snapshots: SnapshotDesk,
-    ) -> None:
-        self._host = host
-        self._channel = channel
-        self._inbox = inbox
-        self._outbox = outbox
-        self._snapshots = snapshots
+    def __init__(self, means: Means) -> None:
+        super().__init__(means)
         self._parts: dict[RunKey, _Part] = {}
         self._over: OrderedDict[RunKey, None] = OrderedDict()
         self._silent: OrderedDict[tuple[str, int], None] = OrderedDict()
-        self.changed = asyncio.Event()
         self.limits = GroupLimits()
         self.max_dop = 1
-        self.report_interval_s = 0.0
-        self.closed_for: str | None = None
 
     def __repr__(self) -> str:
         return f"<GroupDesk: {len(self)} memberships>"
@@ -236,15 +210,11 @@ class GroupDesk:
     def _enter(self, box: GroupBox, seat: GroupSeat, inputs: asyncio.Future[Inputs] | None) -> None:
         part = self._parts[box.key] = _Part(box, seat, inputs)
         try:
-            self._refuse_if_closed()
+            self.refuse_if_closed()
             self._host.put(partial(self._run, part))
         except ClusterError as error:
             failure = replace(failed(error, Stage.DIT).failure, retryable=True)
             self._end(part, self._event(part, Failed(failure, device_broken=False)))
-
-    def _refuse_if_closed(self) -> None:
-        if self.closed_for is not None:
-            raise ClusterError(f"this engine starts nothing more: {self.closed_for}")
 
     async def _run(self, part: _Part) -> None:
         box = part.box

@@ -9,14 +9,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from elastic_dit.cluster.worker.channel import Channel
-from elastic_dit.cluster.worker.engine_host import EngineHost
+from elastic_dit.cluster.worker.desk import Desk, Means
 from elastic_dit.cluster.worker.mailbox import Mailbox
-from elastic_dit.cluster.worker.outbox import Made, Outbox
-from elastic_dit.cluster.worker.snapshot_desk import SnapshotDesk
+from elastic_dit.cluster.worker.outbox import Made
 from elastic_dit.cluster.worker.stage_run import Failed, Finished, Outcome, failed, run_stage
 from elastic_dit.cluster.worker.step_pace import StepPace
-from elastic_dit.cluster.worker.transfer import Inbox, Inputs
+from elastic_dit.cluster.worker.transfer import Inputs
 from elastic_dit.engine.protocol import Boundary
 from elastic_dit.errors import ClusterError, TransferError
 from elastic_dit.events import (
@@ -52,25 +50,12 @@ class _Started:
     running: bool = False
 
 
-class StageDesk:
+class StageDesk(Desk):
     """Runs started stages in order; each is answered exactly once.
 
     Parameters
     ----------
-    host : EngineHost
-    channel : Channel
-    inbox : Inbox
-    outbox : Outbox
-    snapshots : SnapshotDesk
-
-    Attributes
-    ----------
-    changed : asyncio.Event
-        Set whenever a stage has been answered.
-    closed_for : str or None
-        Why no further stage is started, None while they are.
-    report_interval_s : float
-        Least time between two messages of one stage's steps, seconds.
+    means : Means
 
     Notes
     -----
@@ -78,23 +63,9 @@ class StageDesk:
     on its way already, or was given by an earlier life of this process.
     """
 
-    def __init__(
-        self,
-        host: EngineHost,
-        channel: Channel,
-        inbox: Inbox,
-        outbox: Outbox,
-        snapshots: SnapshotDesk,
-    ) -> None:
-        self._host = host
-        self._channel = channel
-        self._inbox = inbox
-        self._outbox = outbox
-        self._snapshots = snapshots
+    def __init__(self, means: Means) -> None:
+        super().__init__(means)
         self._started: dict[_Key, _Started] = {}
-        self.changed = asyncio.Event()
-        self.closed_for: str | None = None
-        self.report_interval_s = 0.0
 
     def __repr__(self) -> str:
         return f"<StageDesk: {len(self)} started>"
@@ -117,7 +88,9 @@ class StageDesk:
             self._started[key] = started
             self._host.put(partial(self._run, started))
         except ClusterError as error:
-            self._started.pop(key, None)
+            refused = self._started.pop(key, None)
+            if refused is not None:
+                refused.inputs.cancel()
             failure = dataclasses.replace(failed(error, start.stage).failure, retryable=True)
             self._channel.send(StageFailed(**_fence(start), failure=failure))
 
@@ -155,9 +128,8 @@ class StageDesk:
             started.inputs.cancel()
 
     def _refuse(self, start: StartStage) -> None:
+        self.refuse_if_closed()
         gpu = self._host.gpu
-        if self.closed_for is not None:
-            raise ClusterError(f"engine {gpu} starts nothing more: {self.closed_for}")
         # Encoders and decoders run on one GPU, whatever others a coupled unit keeps for them.
         runs_on = start.gpus if start.stage is Stage.DIT else start.gpus[:1]
         if runs_on != (gpu,):

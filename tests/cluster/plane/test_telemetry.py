@@ -129,7 +129,7 @@ def test_without_a_file_there_is_no_thread() -> None:
         watched = Watched(None)
         await watched.look()
         await watched.window()
-        await eventually(lambda: not threads())
+        assert threads() == []
         await watched.keeper.close()
 
     run(live())

@@ -15,7 +15,7 @@ from elastic_dit.cluster.worker.engine_runner import EngineRunner
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.engine.fake_group import FakeGroups
-from elastic_dit.errors import ModelLoadError
+from elastic_dit.errors import ClusterError, ModelLoadError
 from elastic_dit.events import (
     Abort,
     DropStage,
@@ -543,5 +543,24 @@ def test_a_decode_is_tiled_where_the_command_says_so() -> None:
             desk.handle(dataclasses.replace(again, tiled=True), {})
             await channel.until(lambda: len(channel.of(StageDone)) == 4)
             assert engine.tiled == 1
+
+    run(check())
+
+
+def test_inputs_of_a_stage_that_cannot_queue_are_not_pulled_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_: Any) -> Any:
+        raise ClusterError("4096 jobs wait for this engine already")
+
+    async def check() -> None:
+        async with runner() as (desk, channel):
+            pull = asyncio.get_running_loop().create_future()
+            monkeypatch.setattr(desk.inbox, "gather", lambda *_: pull)
+            monkeypatch.setattr(desk.host, "put", full)
+            desk.handle(start(Stage.DECODER), {})
+            assert (await channel.event(StageFailed)).failure.retryable
+            assert pull.cancelled()
+            monkeypatch.undo()
 
     run(check())

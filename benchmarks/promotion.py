@@ -230,8 +230,13 @@ def measure(size: int, frames: int, degrees: tuple[int, ...], repeats: int) -> P
     engine = TorchEngine([ModelSource(name=MODEL, path=f"embedded:{MODEL}")], "cpu")
     for stage in (Stage.ENCODER, Stage.DIT):
         engine.load(StageKey(MODEL, stage))
-    options = {"prompt": PROMPT, "width": size, "height": size, "num_frames": frames}
-    request = engine.card(MODEL).complete({**options, "seed": 0, "request_id": "promotion"})
+    options: dict[str, Any] = {
+        "prompt": PROMPT, "width": size, "height": size, "num_frames": frames,
+    }  # fmt: skip
+    card = engine.card(MODEL)
+    options["num_inference_steps"] = repeats + 1  # one to warm up
+    request = card.complete({**options, "seed": 0, "request_id": "promotion"})
+    card.check(request)
     encoded = engine.run(Stage.ENCODER, request, None, _Undisturbed())
     session = _again(engine, request, encoded.payload)
     session.step()

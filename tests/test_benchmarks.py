@@ -43,7 +43,8 @@ def test_overhead(tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 def test_promotion(tmp_path: Path) -> None:
     path = tmp_path / "promotion.json"
-    small = ("--repeats", "2", "--size", "48", "--frames", "5", "--dop", "2")
+    # More than the model's default number of steps.
+    small = ("--repeats", "13", "--size", "48", "--frames", "5", "--dop", "2")
     ran = subprocess.run(
         [sys.executable, str(FOLDER / "promotion.py"), *small, "--json", str(path)],
         check=False, capture_output=True, text=True, timeout=350,

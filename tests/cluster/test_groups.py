@@ -241,7 +241,9 @@ async def test_requests_come_and_go_while_groups_change() -> None:
             name = next(iter(at.controller.table.live), None)
             free = sorted(gpu.gpu for gpu in at.controller.pool if gpu.is_idle)
             group = at.group(name) if name else None
-            if group is not None and group.dop == 1 and group.step < STEPS - 3 and free:
+            if group is None or group.state is not GroupState.RUNNING or not free:
+                continue
+            if group.dop == 1 and group.step < STEPS - 3:
                 at.resize(group.master, free[0], request_id=name)
 
 

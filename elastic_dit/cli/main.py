@@ -13,7 +13,11 @@ __all__ = ["main"]
 
 EXIT_ERROR = 1
 """A request, a setting or the cluster is at fault; the line on standard error says which."""
-EXIT_INTERRUPTED = 128 + signal.SIGINT
+_SIGNALLED = 128
+"""Exit code of a process that a signal ended, less the signal's number, as shells have it."""
+
+_came: list[int] = []
+"""Signals to leave by."""
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -30,13 +34,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         0 on success, 1 for an error, 2 for wrong usage, 130 after Ctrl-C, 143 after SIGTERM.
     """
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
+    _came.clear()
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _leave)
         _run(arguments)
     except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(_SIGNALLED + signal.SIGINT)
     except Exception as error:
+        if _came:  # an extension in mid-import makes an ImportError of what `_leave` raised
+            sys.exit(_SIGNALLED + _came[0])
         if debug:
             raise
         sys.exit(_explain(error))
@@ -85,9 +92,10 @@ def _leave(number: int, _frame: object) -> NoReturn:
 
     # What a cluster complains about while it is torn down in mid-start helps nobody.
     logging.disable(logging.CRITICAL)
+    _came.append(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    sys.exit(128 + number)
+    sys.exit(_SIGNALLED + number)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,8 @@ def test_interrupt_leaves_nothing_at_any_moment(moment: str, demo: Demo) -> None
     wait_until(lambda: MOMENTS[moment](demo))
     # As a terminal does it: to every process of the foreground group.
     os.killpg(demo.process.pid, signal.SIGINT)
-    assert demo.process.wait(PATIENCE_S) == 130
+    # The interpreter ends by the signal itself where the interrupt went through `PyRun_String`.
+    assert demo.process.wait(PATIENCE_S) in (130, -signal.SIGINT), demo.said()
     wait_until(lambda: not demo.others())
     assert "Traceback" not in demo.said()
 

@@ -22,6 +22,11 @@ def broken(what: str) -> None:
     """Raise."""
     if what == "interrupt":
         os.kill(os.getpid(), signal.SIGINT)
+    if what == "interrupt an import":
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:  # as an extension's initialisation may report it
+            raise ImportError("numpy.core.multiarray failed to import") from None
     if what == "terminate":
         os.kill(os.getpid(), signal.SIGTERM)
     if what == "refused":
@@ -125,7 +130,7 @@ def test_reader_that_leaves_is_no_error(capsys: pytest.CaptureFixture[str]) -> N
 def test_interrupts(capsys: pytest.CaptureFixture[str]) -> None:
     import logging
 
-    for what, code in (("interrupt", 130), ("terminate", 143)):
+    for what, code in (("interrupt", 130), ("interrupt an import", 130), ("terminate", 143)):
         try:
             ran = run(capsys, "broken", what)
         finally:

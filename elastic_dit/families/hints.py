@@ -66,22 +66,35 @@ class ServingHints(BaseModel):
 
         Raises
         ------
+        UnsupportedModel
+            Where the folder's file is no JSON object.
         ConfigError
-            Naming the first wrong field.
+            Naming the first wrong field and where it stands: in the file or among `options`.
         """
-        stored, given = folder.extra(HINTS_FILE), dict(options or {})
-        merged = {**stored, **given}
-        if isinstance(given.get("defaults"), Mapping):
-            merged["defaults"] = {**stored.get("defaults", {}), **given["defaults"]}
+        stored = cls._read(folder.extra(HINTS_FILE), f"{folder.path / HINTS_FILE}: ")
+        given = cls._read(options or {}, f"models.{model}.options.")
+        defaults = given.defaults.model_dump(exclude_unset=True)
+        return stored.model_copy(
+            update={
+                **given.model_dump(exclude_unset=True),
+                "defaults": stored.defaults.model_copy(update=defaults),
+            }
+        )
+
+    @classmethod
+    def _read(cls, fields: Mapping[str, Any], where: str) -> ServingHints:
         try:
-            return cls.model_validate(merged)
+            return cls.model_validate(fields)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            field = ".".join(["models", model, "options", *map(str, first["loc"])])
+            field = where + ".".join(map(str, first["loc"]))
             raise ConfigError(field, first["input"], _allowed(first)) from None
 
 
 def _allowed(error: Any) -> str:
     if error["type"] == "extra_forbidden":
-        return f"one of {', '.join(ServingHints.model_fields)}"
+        owner = ServingHints if len(error["loc"]) == 1 else DefaultHints
+        return f"one of {', '.join(owner.model_fields)}"
+    if error["type"] == "model_type":
+        return f"an object of any of {', '.join(DefaultHints.model_fields)}"
     return str(error["msg"]).removeprefix("Input should be ")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -167,12 +168,33 @@ def test_options_of_a_deployment_go_over_the_folders_hints(tmp_path: Path) -> No
         ({"max_stpes": 5}, r"models\.m\.options\.max_stpes = 5: must be one of max_sequence"),
         ({"max_steps": 0}, r"models\.m\.options\.max_steps = 0: must be greater than"),
         ({"defaults": {"width": "wide"}}, r"models\.m\.options\.defaults\.width = 'wide'"),
-        ({"defaults": 3}, r"models\.m\.options\.defaults = 3"),
+        ({"defaults": 3}, r"models\.m\.options\.defaults = 3: must be an object of any of width"),
+        ({"defaults": {"size": 3}}, r"options\.defaults\.size = 3: must be one of width, height"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "m", "WanPipeline")
     with pytest.raises(ConfigError, match=message):
+        ServingHints.of(folder, options, "m")
+
+
+@pytest.mark.parametrize("options", [None, {"max_steps": 5, "defaults": {"width": 64}}])
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ({"defaults": None}, "defaults = None: must be an object of any of width, height"),
+        ({"defaults": [64]}, "defaults = [64]: must be an object of any of width, height"),
+        ({"defaults": {"width": 0}}, "defaults.width = 0: must be greater than or equal to 1"),
+        ({"max_steps": "many"}, "max_steps = 'many': must be a valid integer"),
+    ],
+)
+def test_a_wrong_field_of_the_folders_hints_is_named_with_the_file(
+    stored: dict[str, Any], said: str, options: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "m", "WanPipeline")
+    file = folder.path / "elastic_dit.json"
+    file.write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match=re.escape(f"{file}: {said}")):
         ServingHints.of(folder, options, "m")
 
 

@@ -42,6 +42,8 @@ class Entry:
         Why it was cancelled.
     has_result : bool
         Whether its result was kept.
+    damage : str
+        What of it cannot be read any more, so that it cannot run; empty where all can.
     """
 
     request: GenerationRequest
@@ -57,6 +59,7 @@ class Entry:
     failure: Failure | None = None
     reason: str = ""
     has_result: bool = False
+    damage: str = ""
 
     @property
     def request_id(self) -> str:

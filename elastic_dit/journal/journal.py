@@ -54,7 +54,8 @@ class Journal(Protocol):
     def begin_life(self) -> Sequence[Entry]:
         """What had not ended when the cluster went down, in order of acceptance.
 
-        Counts a restart for each that ran. To be called once, first.
+        Counts a restart for each that ran. One whose picture cannot be read any more says so
+        (`Entry.damage`). To be called once, first.
         """
         ...
 

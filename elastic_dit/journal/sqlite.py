@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from elastic_dit.errors import JournalError, UnknownRequest
+from elastic_dit.errors import InvalidRequest, JournalError, UnknownRequest
 from elastic_dit.input_image import InputImage
 from elastic_dit.journal.entry import Accepted, Change, Ended, Entry, Forgotten, Started
 from elastic_dit.journal.journal import Page
@@ -262,7 +262,14 @@ def _entry(row: Sequence[Any]) -> Entry:
 
 
 def _with_picture(entry: Entry, picture: bytes | None) -> Entry:
-    if not picture:
+    """The entry with its picture, or with the word that it is damaged: others are not."""
+    mention = entry.request.image
+    if mention is None:
         return entry
-    request = entry.request.model_copy(update={"image": InputImage.parse(picture)})
-    return replace(entry, request=request)
+    try:
+        image = InputImage.parse(picture or b"")
+    except InvalidRequest as error:
+        return replace(entry, damage=f"its picture is damaged ({error})")
+    if image != mention:
+        return replace(entry, damage=f"its picture is damaged ({image} instead of {mention})")
+    return replace(entry, request=entry.request.model_copy(update={"image": image}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -219,6 +220,36 @@ def test_a_journal_of_another_release_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(JournalError, match="version 99"):
         SqliteJournal(path)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        (b"no picture", "10 bytes"),
+        (b"", "0 bytes"),
+        (None, "0 bytes"),
+        (InputImage.of(sample_image(16, 32)).data, "PNG 16x32"),
+        (InputImage.of(sample_image(32, 32)).data[:-20], "PNG 32x32"),
+    ],
+)
+def test_a_damaged_picture_is_said_of_its_request_alone(
+    damaged: bytes | None, said: str, tmp_path: Path
+) -> None:
+    path, image = tmp_path / "journal.sqlite", InputImage.of(sample_image(32, 32))
+    journal = SqliteJournal(path)
+    journal.apply([Accepted(make_entry(name, image=image.data)) for name in "abc"])
+    journal.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE requests SET picture = ? WHERE request_id = 'b'", (damaged,))
+    journal = SqliteJournal(path)
+    a, b, c = journal.begin_life()
+    journal.close()
+    assert [entry.request.image.data for entry in (a, c)] == [image.data] * 2
+    assert a.damage == c.damage == ""
+    assert b.damage.startswith("its picture is damaged")
+    assert said in b.damage
+    assert b.request == make_entry("b", image=image.data).request
+    assert not b.request.image.is_held
 
 
 def test_changes_are_made_together_or_not_at_all(tmp_path: Path) -> None:

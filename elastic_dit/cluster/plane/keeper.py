@@ -138,7 +138,7 @@ class RequestKeeper:
         for end in ends:
             self._journal.write(end)
         if entries:
-            text = "%d requests of an earlier life go on; %d more had a result, or no more tries"
+            text = "%d requests of an earlier life go on; %d more had a result, or cannot"
             logger.warning(text, len(entries) - len(ends), len(ends))
 
     def _kept_of(self, entries: Sequence[Entry]) -> set[str]:

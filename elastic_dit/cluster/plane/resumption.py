@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from elastic_dit.cluster.plane import futures
+from elastic_dit.errors import JournalError
 from elastic_dit.events import CancelRequested, RequestAccepted
 from elastic_dit.journal.entry import Ended, Entry
 from elastic_dit.request import Stage
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from elastic_dit.cluster.plane.reactor import Reactor
 
 __all__ = ["Resumption", "ended"]
+
+logger = logging.getLogger(__name__)
 
 
 class Resumption:
@@ -47,17 +51,15 @@ class Resumption:
         Yields
         ------
         Ended
-            Of each that does not go on: its result is there, or it took the cluster down too
-            often.
+            Of each that does not go on: its result is there, it took the cluster down too
+            often, or it cannot be read whole.
         """
         limit = self._reactor.config.control.max_attempts
         for entry in entries:
             if entry.request_id in kept:
                 yield ended(entry, Phase.COMPLETED, has_result=True)
-            elif entry.restarts >= limit:
-                message = f"the cluster went down {entry.restarts} times while it ran"
-                stage = entry.stage or Stage.ENCODER
-                failure = Failure(error_type="ClusterLost", message=message, stage=stage)
+            elif (failure := _hopeless(entry, limit)) is not None:
+                logger.error("Request %s cannot go on: %s", entry.request_id, failure)
                 yield ended(entry, Phase.FAILED, failure=failure)
             else:
                 self._queue(entry)
@@ -86,6 +88,18 @@ class Resumption:
                 age_s=max(0.0, time.time() - entry.accepted_at),
             )
         )
+
+
+def _hopeless(entry: Entry, limit: int) -> Failure | None:
+    """Why a request cannot run again; None where it can."""
+    if entry.damage:
+        error_type, message = JournalError.__name__, entry.damage
+    elif entry.restarts >= limit:
+        error_type = "ClusterLost"
+        message = f"the cluster went down {entry.restarts} times while it ran"
+    else:
+        return None
+    return Failure(error_type=error_type, message=message, stage=entry.stage or Stage.ENCODER)
 
 
 def ended(entry: Entry, phase: Phase, **how: Any) -> Ended:

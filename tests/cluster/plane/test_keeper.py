@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from elastic_dit.cluster.plane.file_calls import FileCalls
 from elastic_dit.cluster.plane.keeper import RequestKeeper
 from elastic_dit.cluster.refusals import raise_refusal
 from elastic_dit.config import Config
-from elastic_dit.engine.fake import FakeEngine, FakeFailure, FakeSeconds, fake_frames
+from elastic_dit.engine.fake import FAKE_CARD, FakeEngine, FakeFailure, FakeSeconds, fake_frames
 from elastic_dit.errors import (
     ClusterError,
     ConfigError,
@@ -28,6 +29,7 @@ from elastic_dit.errors import (
     ResultGone,
     UnknownRequest,
 )
+from elastic_dit.input_image import InputImage, sample_image
 from elastic_dit.journal.entry import Accepted, Started
 from elastic_dit.journal.sqlite import SqliteJournal
 from elastic_dit.request import Stage
@@ -136,6 +138,29 @@ async def test_a_request_that_takes_the_cluster_down_again_and_again_is_failed(t
         with pytest.raises(GenerationFailed, match="went down 3 times while it ran") as caught:
             await (await client.future("bad"))
         assert (caught.value.stage, caught.value.attempts) == ("decoder", 9)
+
+
+@gen_test(timeout=90)
+async def test_a_damaged_picture_fails_its_request_and_no_other(tmp_path, caplog):
+    def needs_picture():
+        return FakeEngine([FAKE_CARD.model_copy(update={"needs_image": True})])
+
+    config, image = durable(tmp_path), InputImage.of(sample_image(96, 48))
+    journal = SqliteJournal(config.journal.path)
+    names = ("first", "bad", "last")
+    journal.apply([Accepted(make_entry(n, model="fake", image=image.data)) for n in names])
+    journal.close()
+    with contextlib.closing(sqlite3.connect(config.journal.path)) as rows, rows:
+        rows.execute("UPDATE requests SET picture = x'00' WHERE request_id = 'bad'")
+    async with life(config, 1, needs_picture) as (_, client):
+        with pytest.raises(GenerationFailed, match="its picture is damaged") as caught:
+            await (await client.future("bad"))
+        assert (caught.value.stage, caught.value.error_type) == ("encoder", "JournalError")
+        for name in ("first", "last"):
+            future = await client.future(name)
+            assert np.array_equal((await future).frames, fake_frames(future.request))
+        assert (await client.status_of("bad")).phase is Phase.FAILED
+    assert "Request bad cannot go on: JournalError: its picture is damaged" in caplog.text
 
 
 # -------------------------------------------------------------------------------- idempotency

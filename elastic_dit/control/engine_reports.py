@@ -145,7 +145,7 @@ class EngineReports:
     def _lose(self, gpu: GpuId, reason: str, now: float, *, expected: bool = False) -> None:
         lost = self._pool[gpu]
         if self._residency.departures.get(lost.node) is Departure.LEAVING:
-            reason = f"{lost.node} was given back"
+            reason, expected = f"{lost.node} was given back", True
         self._log.add(now, "lost", lost.name, (gpu,), reason)
         self._life.engine_lost(gpu, reason, now, expected=expected)
 

@@ -117,7 +117,7 @@ class Lifecycle:
         self.leave(record, group, now, seconds)
         record.first_sight(output)
         if output.gpu not in self._pool:
-            self.retry(record, _lost(group.stage, f"GPU {output.gpu} left with its output"), now)
+            self._went_with_engine(record, output, now)
             return
         self._orders.release(self._table.release_before(record, group.stage))
         following = group.stage.following
@@ -135,7 +135,7 @@ class Lifecycle:
         self.leave(record, group, now)
         record.first_sight(snapshot)
         if snapshot.gpu not in self._pool:
-            self.retry(record, _lost(group.stage, f"GPU {snapshot.gpu} left with its state"), now)
+            self._went_with_engine(record, snapshot, now)
             return
         self._orders.release(self._table.keep_snapshot(record, snapshot))
         record.step = snapshot.step
@@ -237,8 +237,10 @@ class Lifecycle:
 
     def result_lost(self, record: RequestRecord, now: float) -> None:
         """A completed request is made again: its inputs went when it was complete."""
+        failure = _lost(Stage.DECODER, "the result was lost before its delivery")
+        blame = not record.result_left
         self._table.reopen(record)
-        self.retry(record, _lost(Stage.DECODER, "the result was lost before its delivery"), now)
+        self.retry(record, failure, now, blame=blame)
 
     # ----------------------------------------------------------------------- lost engines
     def engine_lost(self, gpu: GpuId, reason: str, now: float, *, expected: bool = False) -> None:
@@ -247,6 +249,8 @@ class Lifecycle:
         for request_id in tuple(lost.prepared):
             self._orders.unprepare(self._table.live[request_id], used_on=(gpu,))
         lost.draining.clear()  # nothing is dropped there any more
+        if expected:
+            self._table.results_leave(gpu)
         group = lost.group
         worked = group is not None and (gpu in group.gpus or gpu in group.target)
         # Before its first step only the one that began the run has its state.
@@ -305,6 +309,11 @@ class Lifecycle:
             self._orders.unprepare(record)
             message = f"inputs were on GPU {gpu}: {reason}"
             self.retry(record, _lost(stage, message), now, blame=False)
+
+    def _went_with_engine(self, record: RequestRecord, made: ArtifactRef, now: float) -> None:
+        """What a stage made went with its engine; whether that counts was told with the loss."""
+        failure = _lost(made.stage, f"GPU {made.gpu} left with what it had made")
+        self.retry(record, failure, now, blame=False)
 
     # ------------------------------------------------------------------------------- shared
     def leave(

@@ -70,6 +70,8 @@ class RequestRecord:
         When it ended.
     result : ArtifactRef or None
         Its result, once completed.
+    result_left : bool
+        Whether the engine that made the result has left in good order since.
     request_id : str
         The request's id.
     """
@@ -100,6 +102,7 @@ class RequestRecord:
     held_until: float | None = None
     finished_at: float | None = None
     result: ArtifactRef | None = None
+    result_left: bool = False
     request_id: str = field(init=False)
     _seen: set[ArtifactRef] = field(default_factory=set, repr=False)
 

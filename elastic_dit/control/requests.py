@@ -186,12 +186,19 @@ class RequestTable:
         self._finished.pop(request_id, None)
         self.pictures.forget(request_id)
 
+    def results_leave(self, gpu: GpuId) -> None:
+        """The engine that made some results leaves in good order, and may take them along."""
+        for record in self._finished.values():
+            if record.result is not None and record.result.gpu == gpu:
+                record.result_left = True
+
     def reopen(self, record: RequestRecord) -> None:
         """A completed request lost its result and is live again."""
         del self._finished[record.request_id]
         self.ended[record.phase] -= 1
         record.phase = Phase.DECODING
         record.finished_at = record.result = None
+        record.result_left = False
         self._owned[record.owner] += 1
         self._live[record.request_id] = record
         self.pictures.reopen(record)

@@ -218,6 +218,34 @@ def test_results_that_keep_being_lost_are_given_up() -> None:
     assert "the result was lost" in fail.failure.message
 
 
+def test_a_result_that_left_with_its_engine_costs_no_try_and_one_that_died_with_it_does() -> None:
+    bench = Bench(max_attempts=1)
+    bench.join(0, 1)
+    at_stage(bench, "r", Stage.DECODER)
+    bench.done("r")
+    bench.lose(bench.gpus["r"][0], expected=True)
+    start = only(bench.do(events.ResultLost(request_id="r")), events.StartStage)
+    assert (start.stage, start.attempt) == (Stage.ENCODER, 2)
+    record = bench.controller.table.get("r")
+    assert (record.blamed, [each.error_type for each in record.failures]) == (0, ["EngineLost"])
+    for _ in range(2):
+        bench.done("r")
+    only(bench.done("r"), events.Complete)
+    bench.lose(bench.gpus["r"][0])
+    fail = only(bench.do(events.ResultLost(request_id="r")), events.Fail)
+    assert "the result was lost" in fail.failure.message
+
+
+def test_only_results_of_the_engine_that_leaves_go_with_it() -> None:
+    bench = Bench(max_attempts=1)
+    bench.join(0, 1)
+    at_stage(bench, "r", Stage.DECODER)
+    bench.done("r")
+    [other] = {0, 1} - {bench.gpus["r"][0]}
+    bench.lose(other, expected=True)
+    only(bench.do(events.ResultLost(request_id="r")), events.Fail)
+
+
 def test_an_engine_that_comes_back_under_another_name_has_lost_its_work() -> None:
     bench = Bench()
     bench.join(0, name="first")
@@ -404,6 +432,16 @@ def test_a_group_that_members_leave_in_good_order_goes_on() -> None:
     bench.step("r", 1)
     assert only(bench.lose(0, expected=True), events.Resize).lost == (0,)
     assert bench.controller.table.get("r").blamed == 0
+
+
+def test_what_a_master_made_that_has_left_in_good_order_costs_no_try() -> None:
+    bench, _ = on_four(max_attempts=1)
+    bench.step("r", 1)
+    late = bench.done_event("r")
+    bench.lose(0, expected=True)
+    bench.do(late)
+    record = bench.controller.table.get("r")
+    assert (record.attempt, record.blamed) == (2, 0)
 
 
 def test_followers_are_free_before_the_decode() -> None:

@@ -223,6 +223,22 @@ def test_a_drained_machine_is_released_once_however_often_plans_name_it() -> Non
     assert bench.controller.departures.get("go") is Departure.DRAINED
 
 
+def test_results_on_a_machine_that_is_given_back_cost_no_try_however_it_ends() -> None:
+    bench = Bench(max_attempts=1)
+    bench.join(8, node="go")
+    bench.submit("r")
+    for _ in (E, T, D):
+        bench.done("r")
+    bench.join(0, node="keep")
+    bench.plan(1, {0: (E, T, D)}, retire=("go",))
+    for stage in (E, T, D):
+        bench.dropped(8, stage)
+    bench.do(events.NodeLeaves(node="go"))
+    bench.lose(8, "killed")
+    start = only(bench.do(events.ResultLost(request_id="r")), events.StartStage)
+    assert (start.stage, start.gpus) == (E, (0,))
+
+
 def test_a_drained_machine_may_be_kept_until_it_leaves() -> None:
     bench = Bench()
     drained(bench)

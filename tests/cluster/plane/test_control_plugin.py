@@ -97,15 +97,22 @@ async def test_only_an_engine_that_dies_costs_a_try(leave, is_blamed):
             assert future.progress().attempt == 2
 
 
+@pytest.mark.parametrize(("leave", "is_blamed"), [(_close, False), (_give_up, True)])
 @gen_test()
-async def test_a_result_that_goes_with_its_worker_is_made_again():
-    async with serving(2) as cluster, connect(cluster) as client:
+async def test_a_result_that_goes_with_its_worker_is_made_again(leave, is_blamed):
+    config = Config.parse({**QUICK.model_dump(), "control": {"max_attempts": 1, "tick_s": 0.05}})
+    async with serving(2, config=config) as cluster, connect(cluster) as client:
         future = await client.submit("a circle", seed=7)
         await eventually(future.done)
         [address] = [state.address for state in cluster.scheduler.tasks[future.key].who_has]
-        await next(w for w in cluster.workers if w.address == address).close()
-        await eventually(lambda: future.progress().attempt == 2)
-        assert np.array_equal((await future).frames, fake_frames(future.request))
+        await leave(cluster, next(w for w in cluster.workers if w.address == address))
+        if is_blamed:
+            await eventually(lambda: future.status == "error")
+            with pytest.raises(GenerationFailed, match="the result was lost"):
+                await future
+        else:
+            await eventually(lambda: future.progress().attempt == 2)
+            assert np.array_equal((await future).frames, fake_frames(future.request))
 
 
 @gen_test()

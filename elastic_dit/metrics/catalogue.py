@@ -161,7 +161,8 @@ GPU_BUSY = _gauge("gpu_busy", "Whether a GPU works now.", "replica", "node")
 GPU_BUSY_S = _counter("gpu_busy_s_total", "Time a GPU has worked.", "replica", "node")
 GPU_MEMORY = _gauge("gpu_memory_bytes", "Memory of a GPU.", "replica", "node")
 ENGINES_JOINED = _counter("engines_joined_total", "Engines that joined.")
-ENGINES_LOST = _counter("engines_lost_total", "Engines that died, left or hung.")
+ENGINES_LEFT = _counter("engines_left_total", "Engines that left in good order.")
+ENGINES_LOST = _counter("engines_lost_total", "Engines that died or hung.")
 LOAD_S = _histogram(
     "stage_load_s", _REQUEST_BUCKETS_S, "Loading the weights of a stage.", "model", "stage"
 )

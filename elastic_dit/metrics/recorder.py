@@ -29,6 +29,9 @@ class Recorder:
 
     def __init__(self) -> None:
         self.tally = Tally()
+        for metric in (catalogue.ENGINES_JOINED, catalogue.ENGINES_LEFT, catalogue.ENGINES_LOST):
+            # Prometheus sees no increase in a series that begins with its first event.
+            self.tally.count(metric, by=0)
         self._of: dict[type, Callable[[Controller, Any, float], None]] = {
             events.RequestAccepted: self._accepted,
             events.StepDone: self._step_done,
@@ -37,7 +40,7 @@ class Recorder:
             events.InputsLost: self._inputs_lost,
             events.EngineJoined: self._engine_joined,
             events.EngineLost: self._engine_lost,
-            events.RestartEngine: self._engine_lost,
+            events.RestartEngine: self._engine_hung,
             events.StageLoaded: self._loaded,
             events.StageLoadFailed: self._load_failed,
             events.StartStage: self._started,
@@ -156,7 +159,10 @@ class Recorder:
     def _engine_joined(self, *_: object) -> None:
         self.tally.count(catalogue.ENGINES_JOINED)
 
-    def _engine_lost(self, *_: object) -> None:
+    def _engine_lost(self, _: Controller, event: events.EngineLost, __: float) -> None:
+        self.tally.count(catalogue.ENGINES_LEFT if event.expected else catalogue.ENGINES_LOST)
+
+    def _engine_hung(self, *_: object) -> None:
         self.tally.count(catalogue.ENGINES_LOST)
 
     def _loaded(self, _: Controller, event: events.StageLoaded, __: float) -> None:

@@ -168,9 +168,27 @@ def test_gpus_and_their_utilisation():
     bench.now += 3
     assert bench.gauge(catalogue.GPU_BUSY_S, "0", "n0") == 3
     bench.lose(1)
-    assert bench.value(catalogue.ENGINES_JOINED) == 2
-    assert bench.value(catalogue.ENGINES_LOST) == 1
     assert bench.gauge(catalogue.STAGE_GPUS, MODEL, "dit") == 1
+
+
+def test_engines_that_leave_are_not_lost():
+    def counts():
+        metrics = (catalogue.ENGINES_JOINED, catalogue.ENGINES_LEFT, catalogue.ENGINES_LOST)
+        return tuple(map(bench.value, metrics))
+
+    bench = Counted()
+    shown = {name for name, _, _ in bench.recorder.tally.readings().values}
+    assert {"engines_left_total", "engines_lost_total"} <= shown, "at 0, for increase() to see"
+    bench.join(0, 1)
+    bench.join(2, stages=())
+    bench.lose(0, expected=True)
+    assert counts() == (3, 1, 0)
+    bench.lose(1)
+    assert counts() == (3, 1, 1)
+    bench.plan(1, {2: (Stage.DIT,)})  # which it never answers
+    bench.do(events.Tick())
+    bench.do(events.Tick(), after=1e6)
+    assert counts() == (3, 1, 2)
 
 
 def test_loads():

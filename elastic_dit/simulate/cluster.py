@@ -85,6 +85,7 @@ class VirtualCluster:
         self._arrivals: dict[str, Arrival] = {}
         self._ended: dict[str, RequestOutcome] = {}
         self._nodes: dict[GpuId, str] = {}
+        self._blocks = 0
         self._alive_s: dict[GpuId, float] = {}
         self._template: dict[str, Any] = {}
         self._asked = 0
@@ -127,7 +128,8 @@ class VirtualCluster:
         ----------
         name : str
         gpus : int
-            Its GPUs; their numbers follow the last taken block of `slots_per_node`.
+            Its GPUs; their numbers follow the last taken block of `slots_per_node`. As in a real
+            cluster a machine with more of them has several blocks, and no group spans two.
         models : iterable of str
             Models of which its GPUs hold all stages from the start.
         kind : str
@@ -137,7 +139,8 @@ class VirtualCluster:
         at_s : float
         """
         slots = self.controller.config.slots_per_node
-        first = len(set(self._nodes.values())) * slots
+        first = self._blocks * slots
+        self._blocks += math.ceil(gpus / slots)
         self._template = {
             "gpus": gpus,
             "models": tuple(models),

@@ -164,6 +164,16 @@ def test_a_machine_that_joins_later_takes_work() -> None:
     assert [outcome.ended_at for outcome in check(virtual).requests] == [35.0, 39.0]
 
 
+def test_a_machine_of_more_gpus_than_a_block_has_several() -> None:
+    virtual = cluster(10)
+    virtual.add_node("n1", gpus=1, models=[MODEL])
+    virtual.submit(arrivals(0.0))
+    result = check(virtual)
+    assert result.nodes == {**dict.fromkeys(range(10), "n0"), 16: "n1"}
+    assert sorted(gpu.gpu for gpu in virtual.controller.pool) == [*range(10), 16]
+    assert result.requests[0].phase is Phase.COMPLETED
+
+
 def test_cancelled_requests_free_their_gpu_at_the_next_boundary() -> None:
     virtual = cluster()
     virtual.submit(arrivals(0.0, 0.0))

@@ -72,6 +72,10 @@ class EngineConfig(_Section):
     group_timeout_s: Seconds = 60.0
     """Longest first step of a group; a longer one has a member that hangs. Later steps are judged
     by those before them."""
+    groups_ahead: bool | None = None
+    """Whether groups of neighbouring GPUs are formed in the background, as soon as all have loaded
+    a DiT and again after a loss, instead of when a request needs them; ``null`` is yes with NCCL,
+    whose first communicator takes seconds, and no with gloo."""
 
 
 class StageRatio(_Section):

@@ -172,6 +172,8 @@ class FakeEngine:
     ----------
     tiled : int
         How often it was asked to decode in tiles.
+    met : GroupSeat or None
+        Where it was told that groups meet.
 
     Notes
     -----
@@ -216,6 +218,7 @@ class FakeEngine:
         self._groups = groups
         self._resident: dict[StageKey, None] = {}
         self.tiled = 0
+        self.met: GroupSeat | None = None
 
     def __repr__(self) -> str:
         resident = ", ".join(f"{key.model}/{key.stage}" for key in self._resident)
@@ -321,6 +324,10 @@ class FakeEngine:
         finished = outcome.end is End.FINISHED
         payload = {"latents": outcome.payload["latents"]} if finished else None
         return replace(outcome, payload=payload or {SNAPSHOT: outcome.payload})
+
+    def meet(self, seat: GroupSeat) -> None:
+        """Its groups need no forming; it keeps `seat` in `met`."""
+        self.met = seat
 
     def member_lost(self, gpu: GpuId, cause: str) -> None:
         """Nothing to give up: members ask their contexts."""

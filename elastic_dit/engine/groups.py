@@ -237,6 +237,8 @@ class GroupTable:
         self._groups: dict[tuple[GpuId, ...], Group] = {}
         self._lock = threading.Lock()
         self._forming: dict[tuple[GpuId, ...], threading.Lock] = {}
+        self.closed = threading.Event()
+        """Set once no group is wanted here any more."""
         self._count(_incarnation(gpu), 1)
 
     def __repr__(self) -> str:
@@ -254,6 +256,21 @@ class GroupTable:
         """
         counters = [_breaks(members), *map(_incarnation, members)]
         return sum(self._count(counter, 0) for counter in counters)
+
+    def key(self, members: Sequence[GpuId]) -> GroupKey:
+        """Name of the group of `members` as of now."""
+        return GroupKey(tuple(members), self.epoch(members))
+
+    def has(self, key: GroupKey) -> bool:
+        """Whether a group of that name is formed and unbroken."""
+        group = self._groups.get(key.members)
+        return group is not None and group.key == key and group.broken is None
+
+    def all_want(self, key: GroupKey) -> bool:
+        """Say that this GPU wants a group; whether all of its members do."""
+        wants = [f"want/{key.epoch}/{','.join(map(str, key.members))}/{gpu}" for gpu in key.members]
+        self._ask(lambda: self._store.set(wants[key.members.index(self.gpu)], "1"))
+        return bool(self._ask(lambda: self._store.check(wants)))
 
     def mark_broken(self, members: Sequence[GpuId], lost: Iterable[GpuId] = ()) -> None:
         """Let the epoch rise for `members`, and for every group that one of `lost` is in."""
@@ -278,6 +295,8 @@ class GroupTable:
             if group is None:
                 self._make_room()
                 group = self._groups[key.members] = self._form(key)
+            if self.closed.is_set():
+                self.drop(group, "closed")
             return group
 
     def drop(self, group: Group, cause: str) -> None:
@@ -298,40 +317,21 @@ class GroupTable:
         with suppress(GroupBroken):  # without a store no group forms anyway
             self._count(_incarnation(gpu), 1)
 
-    def prepare(self, blocks: Iterable[Sequence[GpuId]]) -> threading.Thread:
-        """Form the groups of `blocks` that this GPU is in, in the background.
-
-        The first NCCL communicator of a set takes seconds. What cannot be formed now, because a
-        member has not started yet, is formed when it is needed.
-        """
-        wanted = [tuple(sorted(block)) for block in blocks if self.gpu in block]
-        thread = threading.Thread(
-            target=self._prepare, args=(wanted,), name=f"groups of GPU {self.gpu}", daemon=True
-        )
-        thread.start()
-        return thread
-
     def close(self) -> None:
         """Hang up on everybody."""
+        self.closed.set()
         for group in list(self._groups.values()):
             self.drop(group, "closed")
 
     def _count(self, counter: str, more: int) -> int:
+        return int(self._ask(lambda: self._store.add(counter, more)))
+
+    @staticmethod
+    def _ask(question: Callable[[], Any]) -> Any:
         try:
-            return int(self._store.add(counter, more))
+            return question()
         except RuntimeError as error:
             raise GroupBroken("store", f"it does not answer: {first_line(error)}") from None
-
-    def _prepare(self, wanted: Iterable[tuple[GpuId, ...]]) -> None:
-        store = self._store.clone()  # a wait keeps its connection to itself
-        for members in wanted:
-            try:
-                store.wait(
-                    [_incarnation(gpu) for gpu in members], timedelta(seconds=self.timeout_s)
-                )
-                self.get(GroupKey(members, self.epoch(members)))
-            except (GroupBroken, RuntimeError):  # the latter of the wait
-                continue  # formed on demand then, or reported there
 
     def _make_room(self) -> None:
         if len(self._groups) < MAX_GROUPS:

@@ -261,6 +261,13 @@ class Engine(Protocol):
         """
         ...
 
+    def meet(self, seat: GroupSeat) -> None:
+        """Learn where groups of this GPU would meet, before there is a run.
+
+        Engines whose groups take long to form begin to form them, in the background.
+        """
+        ...
+
     def member_lost(self, gpu: GpuId, cause: str) -> None:
         """Give up every exchange with a GPU that is known to be dead; from any thread."""
         ...

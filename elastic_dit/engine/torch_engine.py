@@ -22,6 +22,7 @@ from elastic_dit.engine.group_context import (
 )
 from elastic_dit.engine.group_store import connect
 from elastic_dit.engine.groups import GroupTable
+from elastic_dit.engine.groups_ahead import aligned_blocks, keep_formed
 from elastic_dit.engine.known_model import KnownModel
 from elastic_dit.engine.ledger import Ledger
 from elastic_dit.engine.loading import quiet_libraries
@@ -64,6 +65,9 @@ class TorchEngine:
         ``cuda:0`` or ``cpu``.
     cpu_threads : int
         Torch threads on a CPU.
+    groups_ahead : bool, optional
+        Whether groups are formed as soon as it is known where they meet; by default where that
+        takes long, which is on GPUs.
 
     Raises
     ------
@@ -76,12 +80,20 @@ class TorchEngine:
     decode, and torch keeps device and thread settings for each thread.
     """
 
-    def __init__(self, sources: Sequence[ModelSource], device: str, cpu_threads: int = 1) -> None:
+    def __init__(
+        self,
+        sources: Sequence[ModelSource],
+        device: str,
+        cpu_threads: int = 1,
+        *,
+        groups_ahead: bool | None = None,
+    ) -> None:
         quiet_libraries()
         self._models = {source.name: KnownModel.of(source) for source in sources}
         self._device = torch.device(device)
         self._cpu_threads = cpu_threads
         self._resident: dict[StageKey, StageRuntime] = {}
+        self._groups_ahead = self._device.type == "cuda" if groups_ahead is None else groups_ahead
         self._store = ""
         self._table: GroupTable | None = None
         devices.prepare(self._device, cpu_threads)
@@ -244,6 +256,11 @@ class TorchEngine:
             max_dop=seat.max_dop,
         )
 
+    def meet(self, seat: GroupSeat) -> None:
+        """Form the groups of this GPU's neighbours in the background, where that takes long."""
+        if self._groups_ahead:
+            self._table_of(seat)
+
     def member_lost(self, gpu: GpuId, cause: str) -> None:
         """Give up all groups with a GPU that is known to be dead; from any thread."""
         if self._table is not None:
@@ -327,6 +344,8 @@ class TorchEngine:
                 timeout_s=seat.limits.collective_s,
             )
             self._store = seat.store
+            if self._groups_ahead:
+                keep_formed(table, tuple(aligned_blocks(seat.gpu, seat.max_dop)))
         return table
 
     def _denoise(

@@ -180,16 +180,6 @@ def test_the_epoch_counts_breaks_and_new_processes() -> None:
         assert start.start(count, 0).result() == [1, 2, 3, 4, 0]
 
 
-def test_groups_are_prepared_in_the_background() -> None:
-    def prepare(address: str, gpu: int) -> list[str]:
-        groups = table(address, gpu)
-        groups.prepare([(1, 3), (0, 2)]).join(TIMEOUT_S)
-        return [str(key) for key in groups._groups]
-
-    with members() as start:
-        assert start.run(prepare, PAIR.members) == [["(1, 3)"], ["(1, 3)"]]
-
-
 def test_a_table_keeps_a_limited_number_of_groups() -> None:
     class Kept(GroupTable):
         def _form(self, key: GroupKey) -> Group:

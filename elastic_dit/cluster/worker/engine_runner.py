@@ -169,9 +169,14 @@ class EngineRunner:
                 self.outbox.release(command.artifact)
                 self.desk.changed.set()
             case LoadStage() | DropStage():
-                self.loader.handle(command)
+                self._load_or_drop(command, Place(store, addresses))
             case _:
                 logger.warning("%r cannot carry out %r", self, command)
+
+    def _load_or_drop(self, command: LoadStage | DropStage, place: Place) -> None:
+        self.loader.handle(command)
+        if isinstance(command, LoadStage) and command.stage is Stage.DIT and place.store:
+            self.groups.meet(place)
 
     def _prefetch(self, command: Prefetch, addresses: Mapping[GpuId, str]) -> None:
         for ref in command.inputs:

@@ -27,7 +27,12 @@ def make_engine(config: Config, device: str) -> Engine:
         return FakeEngine(device=device)
     from elastic_dit.engine.torch_engine import TorchEngine
 
-    return TorchEngine(model_sources(config), device=device, cpu_threads=config.engine.cpu_threads)
+    return TorchEngine(
+        model_sources(config),
+        device=device,
+        cpu_threads=config.engine.cpu_threads,
+        groups_ahead=config.engine.groups_ahead,
+    )
 
 
 def model_sources(config: Config) -> tuple[ModelSource, ...]:

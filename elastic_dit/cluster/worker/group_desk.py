@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -110,6 +111,11 @@ class GroupDesk(Desk):
         return (part.box for part in self._parts.values())
 
     # ------------------------------------------------------------------------------ commands
+    def meet(self, place: Place) -> None:
+        """Let the engine form groups before a request needs them, if it is one that does."""
+        with contextlib.suppress(ClusterError):  # it closes
+            self._host.put(partial(self._meet, self._seat(place)))
+
     def start(self, start: StartStage, place: Place) -> None:
         """Begin a run as its master, or wait to join it."""
         key = (start.request.request_id, start.attempt, start.epoch)
@@ -117,11 +123,11 @@ class GroupDesk(Desk):
             return
         box = self._box(start.request, key, start.epoch)
         if start.gpus[0] != self._host.gpu:
-            self._enter(box, self._seat(key, place, str(start.epoch)), None)
+            self._enter(box, self._seat(place, key, str(start.epoch)), None)
             return
         box.lead(start.gpus, START_PATIENCE_S)
         inputs = self._inbox.gather(start.inputs, place.addresses, self._host.gpu)
-        self._enter(box, self._seat(key, place, ""), asyncio.ensure_future(inputs))
+        self._enter(box, self._seat(place, key), asyncio.ensure_future(inputs))
 
     def resize(self, resize: Resize, place: Place) -> None:
         """Let a run's group change, or join it."""
@@ -142,7 +148,7 @@ class GroupDesk(Desk):
             self._channel.send(StageFailed(**fence, failure=failed(broken, Stage.DIT).failure))
         elif resize.request is not None and place.store:
             box = self._box(resize.request, key, resize.epoch)
-            self._enter(box, self._seat(key, place, str(resize.epoch)), None)
+            self._enter(box, self._seat(place, key, str(resize.epoch)), None)
         else:
             _remember(self._silent, key[:2])
 
@@ -183,12 +189,12 @@ class GroupDesk(Desk):
         box.checkpoints = self._snapshots.pace(lambda: box.fence)
         return box
 
-    def _seat(self, key: RunKey, place: Place, ticket: str) -> GroupSeat:
+    def _seat(self, place: Place, run: RunKey | tuple[()] = (), ticket: str = "") -> GroupSeat:
         gpu = self._host.gpu
         assert gpu is not None, self
         return GroupSeat(
             gpu=gpu,
-            run="/".join(map(str, key)),
+            run="/".join(map(str, run)),
             store=place.store,
             host=urlsplit(place.addresses.get(gpu, "")).hostname or _LOOPBACK,
             ticket=ticket,
@@ -215,6 +221,12 @@ class GroupDesk(Desk):
         except ClusterError as error:
             failure = replace(failed(error, Stage.DIT).failure, retryable=True)
             self._end(part, self._event(part, Failed(failure, device_broken=False)))
+
+    async def _meet(self, seat: GroupSeat) -> None:
+        try:
+            await self._host.run(lambda engine: engine.meet(seat))
+        except GroupBroken as error:
+            logger.warning("No groups are formed ahead of requests: %s", error)
 
     async def _run(self, part: _Part) -> None:
         box = part.box

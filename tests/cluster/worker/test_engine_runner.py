@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import threading
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -410,6 +411,23 @@ def test_loads_and_drops_are_told_and_old_plans_ignored() -> None:
             desk.handle(LoadStage(gpu=0, model="none", stage=Stage.DIT, plan_epoch=3), {})
             await channel.until(lambda: len(channel.of(StageLoadFailed)) == 3)
             assert "UnknownModel" in channel.of(StageLoadFailed)[-1].message
+
+    run(check())
+
+
+def test_an_engine_hears_where_groups_meet_once_it_holds_a_dit() -> None:
+    async def check() -> None:
+        engine = FakeEngine()
+        async with runner(engine, loaded=False) as (desk, _):
+            load = partial(LoadStage, gpu=0, model="fake", plan_epoch=1)
+            place = {0: "tcp://192.0.2.7:1234"}, "192.0.2.1:99"
+            desk.handle(load(stage=Stage.ENCODER), *place)
+            assert await desk.host.in_order(lambda _: engine.met) is None
+            desk.handle(load(stage=Stage.DIT), *place)
+            seat = await desk.host.in_order(lambda _: engine.met)
+            assert seat is not None
+            assert (seat.gpu, seat.store, seat.host) == (0, "192.0.2.1:99", "192.0.2.7")
+            assert seat.max_dop == Config().control.slots_per_node
 
     run(check())
 

@@ -16,7 +16,7 @@ from tests.tiny_parts import (
     t5,
 )
 
-__all__ = ["FAMILIES", "four_headed_wan", "wan_i2v"]
+__all__ = ["FAMILIES", "flux", "four_headed_wan", "wan_i2v"]
 
 
 def four_headed_wan() -> Any:
@@ -62,7 +62,7 @@ def wan_i2v() -> Any:
     )
 
 
-def flux() -> Any:
+def flux(guidance_embeds: bool = True) -> Any:
     import diffusers
     from transformers import ByT5Tokenizer
 
@@ -78,7 +78,7 @@ def flux() -> Any:
         joint_attention_dim=32,
         pooled_projection_dim=32,
         axes_dims_rope=(4, 4, 8),
-        guidance_embeds=True,
+        guidance_embeds=guidance_embeds,
     )
     return diffusers.FluxPipeline(
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastic_dit.errors import UnsupportedModel
 from elastic_dit.families.cogvideox import CogVideoXFamily
-from elastic_dit.families.flux import FluxFamily
+from elastic_dit.families.flux import FluxFamily, FluxSchnellFamily
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
 from elastic_dit.families.hunyuan_video import HunyuanVideoFamily
@@ -28,6 +28,7 @@ FAMILIES: tuple[FamilySpec, ...] = (
     QwenImageFamily(),
     CogVideoXFamily(),
     PixArtFamily(),
+    FluxSchnellFamily(),
     FluxFamily(),
     StableDiffusion3Family(),
     HunyuanVideoFamily(),

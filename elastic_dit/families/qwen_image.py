@@ -31,6 +31,7 @@ class QwenImageFamily(FamilySpec):
     )
     limits = Limits(max_side=2048, max_pixels=1664 * 1664)
     max_sequence_length = 512
+    longest_text = 1024
     fields = ("negative_prompt",)
     sequence = SequencePlan(attention={"transformer_blocks.*.attn": (TEXT, IMAGE)})
 

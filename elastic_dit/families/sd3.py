@@ -29,6 +29,7 @@ class StableDiffusion3Family(FamilySpec):
     )
     limits = Limits(max_side=1536, max_pixels=1536 * 1536)
     max_sequence_length = 256
+    longest_text = 512
     fields = ("negative_prompt",)
     sequence = SequencePlan(
         attention={"transformer_blocks.*.attn": (IMAGE, TEXT)},

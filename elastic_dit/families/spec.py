@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from elastic_dit.catalog import ModelCard, RequestDefaults
+from elastic_dit.errors import ConfigError
 from elastic_dit.families.folder import ModelFolder
 from elastic_dit.families.hints import ServingHints
 from elastic_dit.families.sequence import Patch, SequencePlan, SequenceShape
@@ -56,6 +57,8 @@ class FamilySpec(ABC):
     """What diffusers' own pipeline demands of width and height, whatever the VAE."""
     max_sequence_length: ClassVar[int]
     """Tokens of text that its transformers were trained with, padding included."""
+    longest_text: ClassVar[int | None] = None
+    """Most tokens of text that diffusers' own pipeline takes, None where it names no limit."""
     fields: ClassVar[tuple[str, ...]] = ()
     """Further fields of a request that it takes by the same names: negative prompt, frames …"""
     constants: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -85,13 +88,23 @@ class FamilySpec(ABC):
         """
 
     def card(self, name: str, folder: ModelFolder, hints: ServingHints) -> ModelCard:
-        """Limits and defaults of the model in `folder`, from its configurations and `hints`."""
+        """Limits and defaults of the model in `folder`, from its configurations and `hints`.
+
+        Raises
+        ------
+        ConfigError
+            Where prompts are to be padded to more than the pipeline takes.
+        """
+        length, longest = self.text_length(hints), self.longest_text
+        if longest is not None and length > longest:
+            allowed = f"at most {longest}, which is all that {folder.pipeline} takes"
+            raise ConfigError(f"models.{name}.max_sequence_length", length, allowed)
         patch = self.patch(folder)
         limits = {
             **self.limits._asdict(),
             "size_multiple": max(self.size_multiple, patch.side),
             "frame_multiple": self.frame_multiple(patch),
-            "max_prompt_tokens": self.text_length(hints),
+            "max_prompt_tokens": length,
             **hints.model_dump(exclude_none=True, exclude={"max_sequence_length", "defaults"}),
         }
         return ModelCard(

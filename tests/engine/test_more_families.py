@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 import torch
 
 from elastic_dit.engine.payload import digest, pack
-from elastic_dit.engine.protocol import Payload, StageStopped
+from elastic_dit.engine.protocol import ModelSource, Payload, StageStopped
+from elastic_dit.engine.torch_engine import TorchEngine
 from elastic_dit.errors import InvalidRequest
 from elastic_dit.input_image import InputImage, sample_image
-from elastic_dit.request import Stage
+from elastic_dit.request import Stage, StageKey
 from tests.engine.contexts import Always, abort_after_looks
 from tests.engine.parallel_cases import (
     BUILDERS,
@@ -26,23 +28,21 @@ from tests.engine.parallel_cases import (
     request_of,
 )
 from tests.engine.processes import elsewhere
-from tests.tiny_families import FAMILIES
+from tests.tiny_families import FAMILIES, flux
+from tests.tiny_models import save
 
 LEVELS_APART = {"ltx": 1, "sd3": 1}
 """Of 255: where the blocks do the guidance branches in turn, and the pipeline in one batch."""
 VIDEOS = ("wan22", "wan22_i2v", "wan_i2v", "ltx", "hunyuan_video", "hunyuan_video15")
 
 
-def plain_frames(case: str) -> np.ndarray:
+def plain_frames(case: str, pipeline: Any, **options: Any) -> np.ndarray:
     """What the classic pipeline makes, by the rule of diffusers' ``numpy_to_pil``."""
     request = request_of(case)
-    pipeline = BUILDERS[case]()
     pipeline.set_progress_bar_config(disable=True)
-    options: dict[str, Any] = {"guidance_scale": request.guidance_scale}
+    options["guidance_scale"] = request.guidance_scale
     if case == "hunyuan_video15":
         pipeline.guider.guidance_scale = options.pop("guidance_scale")
-    if case in TEXT_TOKENS:
-        options["max_sequence_length"] = TEXT_TOKENS[case]
     if request.image is not None:
         options["image"] = request.image.fitted(request.width, request.height)
     if case in VIDEOS:
@@ -77,7 +77,9 @@ def test_three_processes_make_what_the_plain_pipeline_makes(case: str) -> None:
     for stage in Stage:
         whole = run(stage, whole)
     assert np.array_equal(payload["frames"], whole["frames"])
-    apart = np.abs(payload["frames"].astype(int) - plain_frames(case).astype(int))
+    length = {"max_sequence_length": TEXT_TOKENS[case]} if case in TEXT_TOKENS else {}
+    plain = plain_frames(case, BUILDERS[case](), **length)
+    apart = np.abs(payload["frames"].astype(int) - plain.astype(int))
     assert apart.max() <= LEVELS_APART.get(case, 0)
 
 
@@ -104,6 +106,23 @@ def test_resumed_after_any_step_it_is_the_same(case: str) -> None:
     states, latents = elsewhere(one_step, *snapshots[:-1])
     assert states == expected[1:]
     assert torch.equal(latents, reference(case))
+
+
+@pytest.mark.parametrize(("is_dev", "tokens"), [(True, 512), (False, 256)])
+def test_flux_pads_prompts_to_what_each_kind_was_trained_with(
+    is_dev: bool, tokens: int, tmp_path: Path
+) -> None:
+    plain, request = flux(guidance_embeds=is_dev), request_of("flux")
+    engine = TorchEngine([ModelSource(name="flux", path=str(save(plain, tmp_path)))], "cpu", 1)
+    payload = None
+    for stage in Stage:
+        engine.load(StageKey("flux", stage))
+        payload = engine.run(stage, request, payload, Always()).payload
+        if stage is Stage.ENCODER:
+            assert payload["prompt_embeds"].shape[1] == tokens
+    assert engine.card("flux").max_prompt_tokens == tokens
+    length = {} if is_dev else {"max_sequence_length": tokens}  # dev's is the pipeline's default
+    assert np.array_equal(payload["frames"], plain_frames("flux", plain, **length))
 
 
 def test_aborted_while_it_looks_at_the_picture_an_encoder_leaves_nothing() -> None:

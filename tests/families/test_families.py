@@ -39,7 +39,7 @@ CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "FluxPipeline": {
         "vae": {"block_out_channels": [128, 256, 512, 512]},
-        "transformer": {"num_attention_heads": 24},
+        "transformer": {"num_attention_heads": 24, "guidance_embeds": True},
     },
     "StableDiffusion3Pipeline": {
         "vae": {"block_out_channels": [128, 256, 512, 512]},
@@ -247,6 +247,40 @@ def test_a_second_transformer_makes_it_wan_2_2(
 ) -> None:
     second = {"transformer_2": ["diffusers", "WanTransformer3DModel"], "boundary_ratio": ratio}
     assert family_of(folder_of(tmp_path / "m", pipeline, **second)).name == family
+
+
+@pytest.mark.parametrize("config", [{"guidance_embeds": False}, {}])
+def test_flux_without_guidance_is_schnell_and_takes_half_the_text(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "m", "FluxPipeline")
+    file = folder.path / "transformer" / "config.json"
+    file.write_text(json.dumps({"num_attention_heads": 24, **config}))
+    family = family_of(folder)
+    card = family.card("m", folder, ServingHints())
+    assert (family.name, card.max_prompt_tokens) == ("flux_schnell", 256)
+    request = request_for(card)
+    assert (request.num_inference_steps, request.guidance_scale) == (4, 0.0)
+    assert family.inputs(request, ServingHints())["max_sequence_length"] == 256
+    assert family.sequence_shape(request, folder, len).text_tokens == 256
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "longest"),
+    [("FluxPipeline", 512), ("StableDiffusion3Pipeline", 512), ("QwenImagePipeline", 1024)],
+)
+def test_no_longer_text_than_the_pipeline_itself_takes(
+    pipeline: str, longest: int, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "m", pipeline)
+    family = family_of(folder)
+    card = family.card("m", folder, ServingHints(max_sequence_length=longest))
+    assert card.max_prompt_tokens == longest
+    said = (
+        rf"models\.m\.max_sequence_length = {longest + 1}: must be at most {longest}, .*{pipeline}"
+    )
+    with pytest.raises(ConfigError, match=said):
+        family.card("m", folder, ServingHints(max_sequence_length=longest + 1))
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", '{"_class_name": 3}'])

@@ -269,9 +269,10 @@ class LocalElasticCluster(SpecCluster):  # type: ignore[misc]
         if control is not None:
             control.suspend()
         # Those whose start was interrupted; Dask's own close would stumble over them.
-        strays = set(self._created) - set(self.workers.values())
+        running = set(self.workers.values())
+        strays = {each for each in set(self._created) - running if each.status != Status.closed}
         if strays:
-            await end_quickly(strays)
+            await end_quickly(strays, beside=running)
         try:
             await super()._close()
         finally:

@@ -57,7 +57,7 @@ def worker_processes(devices: Sequence[Device], config: Config) -> Iterator[None
         yield
 
 
-async def end_quickly(nannies: Iterable[Any]) -> None:
+async def end_quickly(nannies: Iterable[Any], beside: Iterable[Any] = ()) -> None:
     """End nannies whose start is given up; their workers have nothing to lose yet.
 
     Dask's own close waits for a worker to be up before it asks it to stop, and a worker that comes
@@ -67,9 +67,11 @@ async def end_quickly(nannies: Iterable[Any]) -> None:
     ----------
     nannies : iterable of distributed.Nanny
         Or of workers in this process, which are closed as they are.
+    beside : iterable of distributed.Nanny
+        Those whose workers go on.
     """
     every = list(nannies)
-    if not any(getattr(nanny, "pid", None) for nanny in every):
+    if not any(getattr(nanny, "pid", None) for nanny in (*every, *beside)):
         # Nothing has been forked yet: the server still imports, and starts wait for that. Later
         # it must live on, since it is the parent of the forked and tells of their ends.
         stop_fork_server()

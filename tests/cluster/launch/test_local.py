@@ -17,6 +17,7 @@ import psutil
 import pytest
 from distributed import Client, Security
 
+from elastic_dit.cluster.launch import processes
 from elastic_dit.cluster.launch.fork_server import LIGHT_PRELOAD, fork_server
 from elastic_dit.cluster.launch.local import LocalElasticCluster
 from elastic_dit.config import Config
@@ -57,7 +58,9 @@ def engines(client: Client) -> dict[str, dict[str, Any]]:
     return {e["name"]: e for e in told if e is not None and e["gpu"] is not None}
 
 
-def test_engines_come_back_scale_and_go() -> None:
+def test_engines_come_back_scale_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+    monkeypatch.setattr(processes, "stop_fork_server", lambda: stopped.append("amid the close"))
     before = children()
     with LocalElasticCluster(virtual_gpus=2, **QUIET) as cluster, Client(cluster) as client:
         first = until(lambda: len(found := engines(client)) == 2 and found)
@@ -84,6 +87,9 @@ def test_engines_come_back_scale_and_go() -> None:
         assert cluster.gpus == 1
         names = {w["name"] for w in client.scheduler_info(n_workers=-1)["workers"].values()}
         assert names == {"local-0", "local-control"}
+        until(lambda: set(cluster.workers) == names)
+    # Who scaled down has left; what runs yet ends in good order, and needs the server for that.
+    assert stopped == []
     until(lambda: len(children()) <= len(before))
 
 

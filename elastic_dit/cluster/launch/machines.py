@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Adaptive
+from distributed import Adaptive, Status
 
 from elastic_dit.cluster.launch.bootstrap import install_control
 from elastic_dit.cluster.launch.workers import CONTROL_SUFFIX
@@ -154,6 +154,8 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
 
     async def scale_up(self, n: int) -> None:
         """Start machines until there are `n`; those that cannot be started are given up."""
+        if self._is_closing:
+            return
         added: dict[Hashable, Any] = {}
         while len(machines_of(self.cluster)) < n and (entries := self._next_machine()):
             logger.info("Asking for a machine: %s", ", ".join(map(str, entries)))
@@ -162,13 +164,15 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
         try:
             await self.cluster
         except Exception:
+            if self._is_closing:
+                return  # which ends what was starting
             logger.warning("Could not start %s", ", ".join(map(str, added)), exc_info=True)
             self._retry_at = self._now() + _RETRY_S
             await self.cluster.scale_down(list(added))
 
     async def scale_down(self, workers: Iterable[Hashable]) -> None:
         """Close machines, by name: those that the control plane lets go, or that never came."""
-        here = machines_of(self.cluster)
+        here, known = machines_of(self.cluster), dict(self.cluster.worker_spec)
         leaving = await self._granted([here[name] for name in workers if name in here])
         if not leaving:
             return
@@ -176,11 +180,15 @@ class MachineAdaptive(Adaptive):  # type: ignore[misc]
         await self._retire(leaving)
         entries = [entry for machine in leaving for entry in machine.entries]
         for machine in leaving:
-            specs = {entry: self.cluster.worker_spec[entry] for entry in machine.entries}
-            self._spares[machine.name] = specs
+            self._spares[machine.name] = {entry: known[entry] for entry in machine.entries}
         await self.cluster.scale_down(entries)
 
     # -- within
+    @property
+    def _is_closing(self) -> bool:
+        """Whether the cluster closes while a look is under way, or has since."""
+        return self.cluster.status in (Status.closing, Status.closed)
+
     def _note_presence(self, here: Mapping[Hashable, Machine]) -> None:
         """Note which machines have ever come, and which of them are away since when."""
         present = {name for name, machine in here.items() if self._nodes_of(machine)}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Scheduler, SpecCluster
+from distributed import Scheduler, SpecCluster, Status
 from distributed.utils_test import gen_test
 
 import elastic_dit
@@ -239,3 +239,42 @@ async def test_given_machines_are_had_again():
         await eventually(lambda: here.names == ["0-0", "0-1"])
         here.puppet.nodes, here.puppet.retire = 2, ()
         await eventually(here.serves("m0", "m1"))
+
+
+@gen_test(timeout=300)
+async def test_a_look_that_is_under_way_at_the_close_asks_for_nothing_more(monkeypatch):
+    async with machines() as here:
+        await eventually(here.serves("m0"))
+        adaptive = here.cluster._adaptive
+
+        async def all_granted(machines):
+            return machines
+
+        async def retire(leaving):
+            await here.cluster.close()
+
+        monkeypatch.setattr(adaptive, "_granted", all_granted)
+        monkeypatch.setattr(adaptive, "_retire", retire)
+        await adaptive.scale_down([0])
+        await adaptive.scale_up(2)
+        assert not here.cluster.worker_spec
+
+
+@gen_test(timeout=300)
+async def test_a_start_that_is_cut_by_the_close_is_no_news(caplog):
+    cut = asyncio.Event()
+
+    class Cut(EnginesTogether):
+        async def start(self) -> None:
+            await cut.wait()
+            raise RuntimeError("cut")
+
+    async with machines(
+        worker={"cls": Cut, "options": {"config": LIMITED, "make": FakeEngine}}
+    ) as here:
+        await eventually(lambda: here.cluster.worker_spec)
+        closing = asyncio.ensure_future(here.cluster.close())
+        await eventually(lambda: here.cluster.status is Status.closing)
+        cut.set()
+        await closing
+    assert "Could not start" not in caplog.text

@@ -83,19 +83,19 @@ def _cluster(options: Mapping[str, Any], console: Console) -> Iterator[Client]:
 
 def _measure(
     client: Client, options: Mapping[str, Any], store: RibStore, console: Console
-) -> tuple[list[Latency], str]:
+) -> tuple[list[Latency], dict[str, str]]:
     from elastic_dit.cli.profile_measure import Profiler
 
     latencies: list[Latency] = []
-    software = ""
+    software: dict[str, str] = {}
     for kind in _kinds(client, options["kind"]):
         profiler = Profiler(
             client=client, kind=kind, steps=options["steps"], repeats=options["repeats"],
             warm_up=options["warm_up"], load=options["load"], limit_s=options["timeout"],
         )  # fmt: skip
         for shape in options["shapes"] or (None,):
-            found, software = _measure_shape(profiler, shape, options, console)
-            store.save(found, software)
+            found, software[kind] = _measure_shape(profiler, shape, options, console)
+            store.save(found, software[kind])
             latencies += found
     return latencies, software
 
@@ -137,7 +137,7 @@ def _kinds(client: Client, wanted: str | None) -> list[str]:
 
 
 def _report(
-    latencies: list[Latency], software: str, store: RibStore, options: Mapping[str, Any]
+    latencies: list[Latency], software: dict[str, str], store: RibStore, options: Mapping[str, Any]
 ) -> ProfileReport:
     optima = []
     for key, dop in optimal_dops(latencies).items():
@@ -161,7 +161,10 @@ def _report(
 
 def _table(report: ProfileReport) -> Table:
     figures = ("DoP", "s (DiT: a step)", "±", "once", "runs")
-    table = figure_table(f"With {report.software}", ("model", "kind", "size", "stage"), figures)
+    versions = set(report.software.values())
+    each = versions if len(versions) == 1 else (f"{v} on {k}" for k, v in report.software.items())
+    title = "\n".join(f"With {version}" for version in each)
+    table = figure_table(title, ("model", "kind", "size", "stage"), figures)
     for row in report.latencies:
         table.add_row(
             row.model, row.kind, f"{row.width}x{row.height}x{row.frames}", f"{row.stage}",

@@ -16,7 +16,7 @@ from elastic_dit.rib import Latency
 
 __all__ = ["LatencyReport", "OptimumReport", "ProfileReport", "schema_page"]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Rises when a field changes its meaning or goes away; new fields do not raise it."""
 
 
@@ -88,10 +88,10 @@ class OptimumReport(_Report):
 class ProfileReport(_Report):
     """All of what `elastic-dit profile --json FILE` writes."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     """Version of this schema."""
-    software: str
-    """Versions of what ran the stages, under which the figures are kept."""
+    software: dict[str, str]
+    """Versions of what ran the stages, by GPU kind; under them the figures are kept."""
     rib: str
     """Where they were written, without a password."""
     load: Literal["alone", "full"]

@@ -17,6 +17,7 @@ from elastic_dit.config import Config
 from elastic_dit.media import read_comment
 from elastic_dit.report.schema import RequestReport
 from elastic_dit.request import Stage
+from elastic_dit.rib import software_version
 from elastic_dit.rib.store import RibStore
 from tests.cli.running import Ran, run
 
@@ -157,7 +158,8 @@ def test_profile_measures_stores_and_tells(
     assert all(row.repeats == 4 and row.dop == 1 for row in report.latencies)
     assert {row.dop for row in report.optima} == {1}
     assert f"Written to sqlite:///{rib}" in " ".join(ran.err.split())
-    stored = {each.key: each.seconds for each in RibStore(str(rib)).load(report.software)}
+    assert report.software == {"fake": software_version()}
+    stored = {each.key: each.seconds for each in RibStore(str(rib)).load(software_version())}
     assert sorted(stored.values()) == sorted(row.seconds for row in report.latencies)
 
     trace = tmp_path / "trace.csv"

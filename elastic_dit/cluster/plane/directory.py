@@ -35,6 +35,8 @@ class Hello(BaseModel):
     """Torch device, such as ``cuda:0``."""
     memory_bytes: int = Field(ge=0)
     """Memory of the GPU, bytes."""
+    software: str = ""
+    """What runs stages there, see `elastic_dit.rib.software_version`."""
     models: tuple[ModelCard, ...] = ()
     """Cards of the models it can load."""
     resident: frozenset[tuple[str, Stage]] = frozenset()

@@ -11,7 +11,6 @@ from elastic_dit.cluster.refusals import refusals_as_data
 from elastic_dit.control.groups import largest_block
 from elastic_dit.errors import InvalidRequest
 from elastic_dit.request import GenerationRequest, Stage, StageKey
-from elastic_dit.rib import software_version
 
 __all__ = ["MeasuringDesk"]
 
@@ -47,20 +46,22 @@ class MeasuringDesk:
         -------
         dict
             ``dops``, rising; ``gpus``, how many of the kind hold the model's transformer;
-            ``software`` that runs here.
+            ``software`` that runs there, every version of it.
         """
         parsed = GenerationRequest.parse(**request)
         dops = await self._desk.allowed_dops(parsed)
         controller = self._reactor.controller
         serving = controller.pool.serving(StageKey(parsed.model, Stage.DIT))
         gpus = {gpu for gpu in serving if controller.pool[gpu].kind == kind}
+        members = self._reactor.directory.members
+        software = {member.hello.software for member in members if member.gpu in gpus}
         widest = len(largest_block(gpus)) if gpus else 0
         if controller.allowed.widest is not None:
             widest = min(widest, controller.allowed.widest)
         return {
             "dops": [dop for dop in dops if dop <= widest],
             "gpus": len(gpus),
-            "software": software_version(),
+            "software": " / ".join(sorted(software)),
         }
 
     @refusals_as_data

@@ -32,6 +32,7 @@ from elastic_dit.engine.protocol import Engine
 from elastic_dit.errors import ArtifactGone, ElasticDitError
 from elastic_dit.events import Event
 from elastic_dit.request import GenerationRequest, Stage
+from elastic_dit.rib import software_version
 from elastic_dit.state import ArtifactRef
 
 __all__ = ["HELLO_INTERVAL_S", "EngineMaker", "EnginePlugin", "WorkerChannel"]
@@ -217,6 +218,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
             "node": self._node,
             "index": self._index,
             "instance": self._instance,
+            "software": software_version(),
             **described,
         }
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,15 @@ import pytest
 from distributed.utils_test import gen_test
 
 import elastic_dit
+from elastic_dit.cli.profile import profile
 from elastic_dit.cli.profile_measure import Profiler
+from elastic_dit.cli.profile_schema import ProfileReport
 from elastic_dit.cluster.plane.store_host import StoreHost
+from elastic_dit.cluster.worker import engine_plugin
 from elastic_dit.config import Config
 from elastic_dit.engine.fake import FAKE_CARD, FakeEngine, FakeSeconds
 from elastic_dit.engine.fake_group import FakeGroups
+from elastic_dit.engine.protocol import EngineInfo
 from elastic_dit.errors import ClusterError, InvalidRequest
 from elastic_dit.request import Stage
 from elastic_dit.rib import Latency, LatencyKey, Source, software_version
@@ -92,6 +98,39 @@ async def test_every_stage_is_measured_at_every_degree(load: str) -> None:
         together = 2 if load == "full" else 1
         assert [row.repeats for row in rows] == [2 * together] * 3 + [2]
         await cluster.is_clean()
+
+
+@gen_test(timeout=100)
+async def test_each_kind_of_gpu_is_told_with_its_own_software(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_kind(kind: str) -> Callable[[], FakeEngine]:
+        class OfKind(FakeEngine):
+            def info(self) -> EngineInfo:
+                return replace(super().info(), kind=kind)
+
+        return lambda: OfKind(seconds=FakeSeconds(step=STEP_S))
+
+    rib, path = tmp_path / "rib.sqlite", tmp_path / "profile.json"
+    versions = {"old": "torch 1", "new": "torch 2"}
+    async with colocated(0, dispatch="fcfs") as cluster:
+        directory = cluster.control.reactor.directory
+        pool = cluster.control.reactor.controller.pool
+        for number, (kind, version) in enumerate(versions.items(), start=1):
+            monkeypatch.setattr(engine_plugin, "software_version", partial(str, version))
+            await cluster.add_engine(of_kind(kind))
+            await eventually(lambda number=number: len(directory) == number)
+        await eventually(lambda: all(len(gpu.resident) == 3 for gpu in pool))
+        quick = ["--steps", "3", "--repeats", "1", "--warm-up", "0", "--json", str(path)]
+        named = ["--scheduler", cluster.scheduler.address, "--rib", str(rib)]
+        await asyncio.to_thread(profile.main, [*named, *quick], standalone_mode=False)
+    report = ProfileReport.model_validate_json(path.read_text())
+    assert report.software == versions
+    said = capsys.readouterr().out
+    for kind, software in report.software.items():
+        rows = RibStore(str(rib)).load(software)
+        assert {r.key.kind for r in rows if r.source is Source.PROFILED} == {kind}
+        assert f"With {software} on {kind}" in said
 
 
 @gen_test(timeout=100)

@@ -136,8 +136,12 @@ class GroupDesk(Desk):
         self._tell_lost(resize)
         if part is not None:
             part.box.order(resize)
-        elif self._host.gpu in resize.gpus:
+        elif self._host.gpu in resize.gpus and not self._is_alone(resize):
             self._join(resize, key, place)
+
+    def _is_alone(self, resize: Resize) -> bool:
+        """Whether nobody else is in the run, which then is over, or no group's: none to join."""
+        return resize.present == (self._host.gpu,) and not resize.lost
 
     def _join(self, resize: Resize, key: RunKey, place: Place) -> None:
         fence: dict[str, Any] = {"request_id": key[0], "attempt": key[1], "epoch": resize.epoch}

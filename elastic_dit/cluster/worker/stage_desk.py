@@ -48,6 +48,7 @@ class _Started:
     box: Mailbox
     inputs: asyncio.Future[Inputs]
     running: bool = False
+    abort_epoch: int = 0
 
 
 class StageDesk(Desk):
@@ -60,7 +61,8 @@ class StageDesk(Desk):
     Notes
     -----
     Commands that name no started stage of that attempt and epoch are stale: the answer to it is
-    on its way already, or was given by an earlier life of this process.
+    on its way already, or was given by an earlier life of this process. An abort means older
+    epochs too.
     """
 
     def __init__(self, means: Means) -> None:
@@ -96,13 +98,23 @@ class StageDesk(Desk):
 
     def abort(self, abort: Abort) -> None:
         """Stop a stage as soon as it can be; one that has not begun is answered now."""
-        started = self._started.get((abort.request_id, abort.attempt, abort.epoch))
+        started = self._meant(abort)
         if started is None:
             return
+        started.abort_epoch = abort.epoch
         started.box.post(Boundary.ABORT)
         if not started.running:
             started.inputs.cancel()
-            self._answer(started, StageAborted(**_fence(started.box.start)))
+            self._answer(started, _aborted(started))
+
+    def _meant(self, abort: Abort) -> _Started | None:
+        """The stage to stop; of a DiT the control plane may count a resize that was refused."""
+        for (request_id, attempt, epoch), started in self._started.items():
+            is_older = started.box.start.stage is Stage.DIT and epoch < abort.epoch
+            known = (request_id, attempt) == (abort.request_id, abort.attempt)
+            if known and (epoch == abort.epoch or is_older):
+                return started
+        return None
 
     def preempt(self, preempt: Preempt) -> None:
         """Stop a stage at its next step boundary, with a snapshot."""
@@ -168,7 +180,7 @@ class StageDesk(Desk):
         started.running = True
         box = started.box
         outcome = await self._host.run(partial(run_stage, box=box, inputs=inputs.payload))
-        self._answer(started, self._event(box, outcome, inputs))
+        self._answer(started, self._event(started, outcome, inputs))
         if isinstance(outcome, Failed) and outcome.device_broken:
             self._channel.give_up(str(outcome.failure))
 
@@ -180,13 +192,13 @@ class StageDesk(Desk):
             self._channel.send(event)
         self.changed.set()
 
-    def _event(self, box: Mailbox, outcome: Outcome, inputs: Inputs) -> Event:
-        start = box.start
+    def _event(self, started: _Started, outcome: Outcome, inputs: Inputs) -> Event:
+        box, start = started.box, started.box.start
         fence = _fence(start)
         if isinstance(outcome, Failed):
             return StageFailed(**fence, failure=outcome.failure)
         if box.aborted():
-            return StageAborted(**fence)
+            return _aborted(started)
         if isinstance(outcome, Finished):
             if start.stage is Stage.DECODER:
                 # Before the event goes out: whoever hears of the result must find it.
@@ -200,7 +212,7 @@ class StageDesk(Desk):
                 pulls=inputs.pulls,
             )
         if outcome.snapshot is None:
-            return StageAborted(**fence)
+            return _aborted(started)
         snapshot = self._keep(start, outcome.snapshot, outcome.step)
         return StagePreempted(**fence, snapshot=snapshot)
 
@@ -218,6 +230,12 @@ class StageDesk(Desk):
 
 def _key(start: StartStage) -> _Key:
     return start.request.request_id, start.attempt, start.epoch
+
+
+def _aborted(started: _Started) -> StageAborted:
+    """An abort's answer, under the abort's own fence."""
+    fence = _fence(started.box.start)
+    return StageAborted(**{**fence, "epoch": started.abort_epoch or fence["epoch"]})
 
 
 def _fence(start: StartStage) -> dict[str, Any]:

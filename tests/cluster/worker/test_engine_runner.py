@@ -26,6 +26,7 @@ from elastic_dit.events import (
     Prefetch,
     Release,
     Resize,
+    ResizeRefused,
     StageAborted,
     StageDone,
     StageDropped,
@@ -262,6 +263,39 @@ def test_abort_ends_a_running_stage_at_once(stage: Stage, seconds: FakeSeconds) 
             assert all(ref.stage is not stage for ref in desk.outbox)
             assert not len(desk.desk)
             assert channel.results == {}
+
+    run(check())
+
+
+@pytest.mark.parametrize("store", ["", "127.0.0.1:9"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_abort_after_a_refused_resize_ends_the_stage(store: str, waits: bool) -> None:
+    async def check() -> None:
+        engine = Inside(FakeSeconds(encoder=0.0 if not waits else 30.0, step=30.0))
+        async with runner(engine) as (desk, channel):
+            if waits:
+                desk.handle(start(request_id="before"), {})
+                inputs = ()
+            else:
+                desk.handle(start(), {})
+                inputs = ((await channel.event(StageDone)).output,)
+            desk.handle(start(Stage.DIT, inputs=inputs), {})
+            if not waits:
+                await engine.until_running(Stage.DIT)
+            wider = Resize(
+                request_id="r", attempt=1, epoch=2, gpus=(0, 1), reason="", since=1, present=(0,),
+                request=request(),
+            )  # fmt: skip
+            desk.handle(wider, {}, store)
+            assert [event.epoch for event in channel.of(ResizeRefused)] == [2]
+            desk.handle(abort(epoch=2), {})
+            event = await channel.event(StageAborted)
+            assert (event.attempt, event.epoch) == (1, 2)
+            assert not [box for box in desk.desk if box.start.request.request_id == "r"]
+            assert not len(desk.groups)
+            desk.handle(abort(request_id="before"), {})
+            await desk.host.in_order(lambda engine: None)
+            assert len(channel.of(StageAborted, "r")) == 1
 
     run(check())
 

@@ -115,7 +115,10 @@ class EngineActor:
 
     @_safe
     async def drain(self, timeout_s: float) -> bool:
-        """Start nothing more; whether all was done and fetched within `timeout_s` seconds."""
+        """Start nothing more; whether all was done and fetched within `timeout_s` seconds.
+
+        Where not, the engine starts what it is told again.
+        """
         return await self._runner.drain(timeout_s)
 
 

@@ -40,6 +40,9 @@ __all__ = ["EngineRunner"]
 
 logger = logging.getLogger(__name__)
 
+_LEAVES = "it is about to leave the cluster"
+"""Why a drained engine begins nothing."""
+
 
 class EngineRunner:
     """Carries out the commands of the control plane on one engine.
@@ -189,18 +192,25 @@ class EngineRunner:
         Returns
         -------
         bool
-            Whether that came about within `timeout_s`.
+            Whether that came about within `timeout_s`. Where not, the engine stays in the cluster
+            and starts what it is told again: the control plane counts on it.
         """
-        self.desk.closed_for = self.groups.closed_for = "it is about to leave the cluster"
         self.groups.changed = self.desk.changed
+        leaves = False
         try:
             async with asyncio.timeout(timeout_s):
-                while len(self.desk) or len(self.groups) or self._is_needed:
+                while not leaves:
+                    self.desk.closed_for = self.groups.closed_for = _LEAVES
                     self.desk.changed.clear()
-                    await self.desk.changed.wait()
+                    leaves = not (len(self.desk) or len(self.groups) or self._is_needed)
+                    if not leaves:
+                        await self.desk.changed.wait()
         except TimeoutError:
-            return False
-        return True
+            pass
+        finally:
+            if not leaves:
+                self.desk.closed_for = self.groups.closed_for = None
+        return leaves
 
     @property
     def _is_needed(self) -> bool:

@@ -510,7 +510,32 @@ def test_a_draining_engine_finishes_and_starts_nothing_more() -> None:
             desk.handle(Release(artifact=output), {})
             assert await draining
             desk.handle(start(request_id="later"), {})
-            assert not await desk.drain(0.0) or not len(desk.desk)
+            assert (await channel.event(StageFailed, "later")).failure.retryable
+            assert desk.inspect()["draining"]
+
+    run(check())
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_an_engine_that_is_not_drained_in_time_stays(cancelled: bool) -> None:
+    async def check() -> None:
+        engine = Inside(SLOW)
+        async with runner(engine) as (desk, channel):
+            desk.handle(start(), {})
+            await engine.until_running(Stage.ENCODER)
+            draining = asyncio.create_task(desk.drain(60.0))
+            assert not await desk.drain(0.0)
+            desk.handle(start(request_id="waiting"), {})
+            assert not channel.of(StageFailed)
+            if cancelled:
+                draining.cancel()
+                await asyncio.wait({draining})
+            for name in ("r", "waiting"):
+                desk.handle(abort(name), {})
+                await channel.event(StageAborted, name)
+            if not cancelled:
+                assert await draining
+            assert desk.inspect()["draining"] is not cancelled
 
     run(check())
 

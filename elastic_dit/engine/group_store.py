@@ -62,7 +62,8 @@ class GroupStore:
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         check_torch()
         # torch would listen on every interface; a listener of our own does not
-        listener = socket.create_server((host, port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
         self.host, self.port = host, int(listener.getsockname()[1])
         self._store: Any = dist.TCPStore(
             host,
@@ -78,8 +79,9 @@ class GroupStore:
 
     @property
     def address(self) -> str:
-        """``host:port`` for `connect`."""
-        return f"{self.host}:{self.port}"
+        """``host:port`` for `connect`, with an IPv6 address in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     def forget(self, prefix: str) -> int:
         """Delete all keys that start with `prefix`, such as those of a finished run; how many."""
@@ -94,7 +96,7 @@ class GroupStore:
 
 
 def connect(address: str, timeout_s: float = STORE_TIMEOUT_S) -> Any:
-    """Client of the store at `address`, ``host:port``.
+    """Client of the store at `address`, ``host:port`` or ``[host]:port``.
 
     Parameters
     ----------
@@ -110,7 +112,7 @@ def connect(address: str, timeout_s: float = STORE_TIMEOUT_S) -> Any:
     host, _, port = address.rpartition(":")
     try:
         return dist.TCPStore(
-            host,
+            host.strip("[]"),
             int(port),
             is_master=False,
             wait_for_workers=False,

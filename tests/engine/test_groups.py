@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -213,6 +214,31 @@ def test_the_store_listens_where_it_was_told_and_forgets_what_is_over() -> None:
     with members() as start:
         result = start.start(host, 0).result()
     assert result == {"forgotten": 1, "left": True, "refused": True}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_group_meets_and_talks_over_either_internet_protocol(host: str) -> None:
+    is_6 = ":" in host
+    try:
+        socket.create_server((host, 0), family=[socket.AF_INET, socket.AF_INET6][is_6]).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+    def meet(_: str, __: int) -> tuple[str, list[int]]:
+        store = GroupStore(host)
+        tables = [
+            GroupTable(connect(store.address), gpu, device=CPU, timeout_s=TIMEOUT_S, host=host)
+            for gpu in PAIR.members
+        ]
+        words = [torch.tensor([gpu]) for gpu in PAIR.members]
+        with ThreadPoolExecutor() as threads:
+            groups = threads.map(lambda table: table.get(PAIR), tables)
+            said = threads.map(lambda group, word: group.broadcast(word, root=1), groups, words)
+        return store.address.replace(str(store.port), "PORT"), [int(word) for word in said]
+
+    with members() as start:
+        where = f"[{host}]:PORT" if is_6 else f"{host}:PORT"
+        assert start.start(meet, 0).result() == (where, [3, 3])
 
 
 def test_a_store_that_is_not_there_is_named() -> None:

@@ -81,6 +81,8 @@ def kept_local(scheduler: str, options: Mapping[str, Any]) -> dict[str, Any]:
     --------
     >>> kept_local("tcp://127.0.0.1:8786", {"nthreads": 1})
     {'nthreads': 1, 'host': '127.0.0.1', 'dashboard_address': '127.0.0.1:0'}
+    >>> kept_local("tcp://[::1]:8786", {})
+    {'host': '[::1]', 'dashboard_address': 'localhost:0'}
     >>> kept_local("tcp://127.0.0.1:8786", {"interface": "eth0"})
     {'interface': 'eth0'}
     >>> kept_local("tcp://10.0.0.5:8786", {})
@@ -90,7 +92,10 @@ def kept_local(scheduler: str, options: Mapping[str, Any]) -> dict[str, Any]:
     is_placed = any(options.get(name) for name in _INTERFACE_OPTIONS)
     if is_placed or not is_local(host):
         return dict(options)
+    is_ipv6 = ":" in host
     dashboard = options.get("dashboard_address") or ":0"
     if isinstance(dashboard, str) and dashboard.startswith(":"):
-        dashboard = f"{host}{dashboard}"
-    return {**options, "host": host, "dashboard_address": dashboard}
+        # Dask reads no IPv6 address of a dashboard.
+        dashboard = f"{'localhost' if is_ipv6 else host}{dashboard}"
+    kept = f"[{host}]" if is_ipv6 else host
+    return {**options, "host": kept, "dashboard_address": dashboard}

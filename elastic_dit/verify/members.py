@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import socket
+import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -19,6 +22,8 @@ __all__ = ["Members"]
 
 END_S = 5.0
 """Longest wait for a process that was killed, seconds."""
+_LEAST_S = 0.001
+"""Shortest limit that can be set for a pipe, seconds: 0 means none."""
 
 
 class Members:
@@ -85,26 +90,26 @@ class Members:
         ElasticDitError
             The first that a member answered; all can take further jobs.
         """
+        deadline_s = time.monotonic() + limit_s
         for gpu, each in jobs.items():
             for job in each:
-                self._send(gpu, job)
+                self._send(gpu, job, deadline_s)
         answers: dict[GpuId, list[Any]] = {gpu: [] for gpu in jobs}
-        deadline_s = time.monotonic() + limit_s
         failure: ElasticDitError | None = None
         while missing := [gpu for gpu in jobs if len(answers[gpu]) < len(jobs[gpu])]:
             for gpu in self._ready(missing, deadline_s):
-                well, answer = self._receive(gpu)
+                well, answer = self._receive(gpu, deadline_s)
                 answers[gpu].append(answer)
                 if not well and failure is None:
                     failure = answer
-                    self._cancel(jobs)
+                    self._cancel(jobs, deadline_s)
         if failure is not None:
             raise failure
         return answers
 
-    def _cancel(self, gpus: Iterable[GpuId]) -> None:
+    def _cancel(self, gpus: Iterable[GpuId], deadline_s: float) -> None:
         for gpu in gpus:
-            self._send(gpu, CANCEL)
+            self._send(gpu, CANCEL, deadline_s)
 
     def _start(self, context: Any, settings: MemberSettings) -> None:
         ours, theirs = context.Pipe()
@@ -125,17 +130,25 @@ class Members:
             raise ClusterError(f"no answer in time from the processes of GPU {late}")
         return [waiting[pipe] for pipe in ready if isinstance(pipe, connection.Connection)]
 
-    def _receive(self, gpu: GpuId) -> tuple[bool, Any]:
-        try:
-            answer: tuple[bool, Any] = self._pipes[gpu].recv()
-        except (EOFError, OSError):
-            raise ClusterError(f"the process of GPU {gpu} ended") from None
+    def _receive(self, gpu: GpuId, deadline_s: float) -> tuple[bool, Any]:
+        with self._using(gpu, deadline_s) as pipe:
+            answer: tuple[bool, Any] = pipe.recv()
         return answer
 
-    def _send(self, gpu: GpuId, message: Any) -> None:
+    def _send(self, gpu: GpuId, message: Any, deadline_s: float) -> None:
+        with self._using(gpu, deadline_s) as pipe:
+            pipe.send(message)
+
+    @contextmanager
+    def _using(self, gpu: GpuId, deadline_s: float) -> Iterator[connection.Connection]:
+        """A member's pipe, on which nothing blocks for longer than there is time."""
+        pipe = self._pipes[gpu]
         try:
-            self._pipes[gpu].send(message)
-        except OSError:
+            _limit(pipe, max(_LEAST_S, deadline_s - time.monotonic()))
+            yield pipe
+        except BlockingIOError:
+            raise ClusterError(f"the process of GPU {gpu} has stopped reading or telling") from None
+        except (EOFError, OSError):
             raise ClusterError(f"the process of GPU {gpu} ended") from None
 
     def _end(self) -> None:
@@ -146,6 +159,15 @@ class Members:
         for process in self._processes.values():
             process.join(END_S)
         self._server.__exit__(None, None, None)
+
+
+def _limit(pipe: connection.Connection, seconds: float) -> None:
+    """Let a single read or write of a pipe, which is a pair of sockets, take that long at most."""
+    whole, rest = divmod(seconds, 1.0)
+    timeval = struct.pack("ll", int(whole), int(rest * 1e6))
+    with socket.socket(fileno=os.dup(pipe.fileno())) as same:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            same.setsockopt(socket.SOL_SOCKET, option, timeval)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from elastic_dit.verify.jobs import Load, MemberSettings
 from elastic_dit.verify.members import Members
 
 LIMIT_S = 60.0
+LARGER_THAN_A_PIPE = 1 << 24
 
 
 @pytest.mark.cluster
@@ -31,6 +32,8 @@ def test_errors_and_deaths_are_told() -> None:
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(ClusterError, match="no answer in time from the processes of GPU 3"):
             members.ask({3: [Load()]}, 0.2)
+        with pytest.raises(ClusterError, match="the process of GPU 3 has stopped reading"):
+            members.ask({3: [bytes(LARGER_THAN_A_PIPE)]}, 0.2)
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(ClusterError, match="the process of GPU 3 ended"):
             members.ask({3: [Load()]}, LIMIT_S)

@@ -157,8 +157,8 @@ class EngineRunner:
                 self.desk.refuse_resize(command)
             case Abort():
                 self.inbox.discard(command.request_id)
-                self.groups.abort(command)
-                self.desk.abort(command)
+                if not self.desk.abort(command):
+                    self.groups.abort(command)
             case Preempt():
                 self.groups.preempt(command)
                 self.desk.preempt(command)

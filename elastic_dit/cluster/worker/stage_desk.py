@@ -96,16 +96,23 @@ class StageDesk(Desk):
             failure = dataclasses.replace(failed(error, start.stage).failure, retryable=True)
             self._channel.send(StageFailed(**_fence(start), failure=failure))
 
-    def abort(self, abort: Abort) -> None:
-        """Stop a stage as soon as it can be; one that has not begun is answered now."""
+    def abort(self, abort: Abort) -> bool:
+        """Stop a stage as soon as it can be; one that has not begun is answered now.
+
+        Returns
+        -------
+        bool
+            Whether it is here.
+        """
         started = self._meant(abort)
         if started is None:
-            return
+            return False
         started.abort_epoch = abort.epoch
         started.box.post(Boundary.ABORT)
         if not started.running:
             started.inputs.cancel()
             self._answer(started, _aborted(started))
+        return True
 
     def _meant(self, abort: Abort) -> _Started | None:
         """The stage to stop; of a DiT the control plane may count a resize that was refused."""

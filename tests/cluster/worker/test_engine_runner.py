@@ -300,6 +300,29 @@ def test_abort_after_a_refused_resize_ends_the_stage(store: str, waits: bool) ->
     run(check())
 
 
+def test_abort_of_a_decode_is_answered_by_the_decode_alone() -> None:
+    async def check() -> None:
+        engine = Inside(FakeSeconds(decoder=30.0))
+        async with runner(engine) as (desk, channel):
+            unheard_of = Resize(
+                request_id="r", attempt=1, epoch=2, gpus=(0, 1), reason="", since=1, present=(1,)
+            )
+            desk.handle(unheard_of, {})  # it left that group without a word
+            desk.handle(start(), {})
+            encoded = (await channel.event(StageDone)).output
+            desk.handle(start(Stage.DIT, inputs=(encoded,)), {})
+            await channel.until(lambda: channel.done(Stage.DIT))
+            latents = channel.of(StageDone)[-1].output
+            desk.handle(start(Stage.DECODER, inputs=(latents,), epoch=3), {})
+            await engine.until_running(Stage.DECODER)
+            desk.handle(abort(epoch=3), {})
+            assert not channel.of(StageAborted), "the decode still runs"
+            await channel.event(StageAborted)
+            assert len(channel.of(StageAborted)) == 1
+
+    run(check())
+
+
 def test_abort_answers_a_stage_that_waits_for_its_turn() -> None:
     async def check() -> None:
         async with runner(FakeEngine(seconds=SLOW)) as (desk, channel):

@@ -156,9 +156,7 @@ class EngineRunner:
                 self.groups.resize(command, Place(store, addresses))
                 self.desk.refuse_resize(command)
             case Abort():
-                self.inbox.discard(command.request_id)
-                if not self.desk.abort(command):
-                    self.groups.abort(command)
+                self._abort(command)
             case Preempt():
                 self.groups.preempt(command)
                 self.desk.preempt(command)
@@ -175,6 +173,11 @@ class EngineRunner:
                 self._load_or_drop(command, Place(store, addresses))
             case _:
                 logger.warning("%r cannot carry out %r", self, command)
+
+    def _abort(self, command: Abort) -> None:
+        self.inbox.discard(command.request_id)
+        if not self.desk.abort(command):
+            self.groups.abort(command)
 
     def _load_or_drop(self, command: LoadStage | DropStage, place: Place) -> None:
         self.loader.handle(command)

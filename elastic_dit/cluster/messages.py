@@ -8,7 +8,8 @@ Before that an engine introduces itself, ``{"op": HELLO_OP, "engine": {...}}``, 
 ``{"op": WELCOME_OP, "gpu": number, "config": {...}}``. Dask closes a stream on an op it does not
 know, so nothing is sent before the scheduler has a handler for `HELLO_OP`.
 
-Client to control plane, op `FENCE_OP`: ``{"op", "token"}``, see `elastic_dit.cluster.plane.fences`.
+Client to control plane, op `FENCE_OP`: ``{"op", "token"}``, see `elastic_dit.cluster.fences`;
+control plane to engine, the same with the request's id as ``client``.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from elastic_dit.cluster.fences import Fences
 from elastic_dit.cluster.plane import futures
 from elastic_dit.cluster.plane.archive import report_of
-from elastic_dit.cluster.plane.fences import Fences
 from elastic_dit.cluster.plane.intake import Intake
 from elastic_dit.cluster.plane.reactor import Reactor
 from elastic_dit.cluster.plane.registrar import Registrar, Taken

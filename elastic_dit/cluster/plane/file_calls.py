@@ -6,9 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from elastic_dit.cluster.messages import FENCE_OP
 from elastic_dit.cluster.plane import futures
 from elastic_dit.cluster.worker.result_files import KEEP_OP, RESTORE_OP, write_records
 from elastic_dit.events import Complete
+from elastic_dit.request import new_request_id
 
 if TYPE_CHECKING:
     from elastic_dit.cluster.plane.reactor import Reactor
@@ -80,7 +82,8 @@ class FileCalls:
             address = await self._some_engine()
             if address is None:
                 break
-            reply = await self._call(address, RESTORE_OP, request_id)
+            fence = self._mark(address, request_id)
+            reply = await self._call(address, RESTORE_OP, request_id, fence=fence)
             if reply["status"] == "OK":
                 if not futures.deliver(scheduler, request_id, address, reply["nbytes"]):
                     futures.discard(scheduler, request_id, address)
@@ -90,6 +93,14 @@ class FileCalls:
                 return False, cause
             await asyncio.sleep(BACKOFF_S * 2**tries)
         return True, cause
+
+    def _mark(self, address: str, request_id: str) -> str:
+        """Mark a worker's stream, if it is still there; the mark."""
+        fence = new_request_id()
+        if address in self._reactor.scheduler.workers:
+            mark = {"op": FENCE_OP, "client": request_id, "token": fence}
+            self._reactor.scheduler.worker_send(address, mark)
+        return fence
 
     async def _some_engine(self) -> str | None:
         """The address of an engine's worker, waiting for the first; None if none comes."""

@@ -16,6 +16,7 @@ from distributed.protocol.pickle import dumps
 from elastic_dit.cluster.messages import (
     COMMAND_OP,
     EVENT_OP,
+    FENCE_OP,
     GIVES_UP,
     HELLO_OP,
     WELCOME_OP,
@@ -111,6 +112,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         files = ResultFiles(worker)
         worker.handlers[KEEP_OP] = files.keep
         worker.handlers[RESTORE_OP] = files.restore
+        worker.stream_handlers[FENCE_OP] = files.fences.passed
         await self.runner.open()
         self._greeting = asyncio.create_task(self._greet())
 
@@ -121,7 +123,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
             greeting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await greeting
-        for operation in (COMMAND_OP, WELCOME_OP):
+        for operation in (COMMAND_OP, FENCE_OP, WELCOME_OP):
             # Not removed: what is on its way would end the stream with a traceback.
             worker.stream_handlers[operation] = _ignore
         for operation in ("fetch", "count_tokens", "allowed_dops", "inspect"):

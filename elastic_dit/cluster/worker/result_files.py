@@ -8,6 +8,7 @@ from typing import Any
 from distributed import Worker
 from pydantic import TypeAdapter
 
+from elastic_dit.cluster.fences import Fences
 from elastic_dit.errors import ElasticDitError, ResultGone
 from elastic_dit.journal.results import ResultStore
 from elastic_dit.state import StageRecord
@@ -16,6 +17,9 @@ __all__ = ["KEEP_OP", "RESTORE_OP", "ResultFiles", "write_records"]
 
 KEEP_OP = "elastic_dit_keep_result"
 RESTORE_OP = "elastic_dit_restore_result"
+
+_FENCE_TIMEOUT_S = 30.0
+"""Longest wait until the worker has caught up with its stream, seconds."""
 
 _records = TypeAdapter(tuple[StageRecord, ...])
 
@@ -32,10 +36,16 @@ class ResultFiles:
     Parameters
     ----------
     worker : distributed.Worker
+
+    Attributes
+    ----------
+    fences : Fences
+        What has been handled of the control plane's stream.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self.fences = Fences()
 
     def __repr__(self) -> str:
         return f"<ResultFiles of {self._worker.name}>"
@@ -62,8 +72,15 @@ class ResultFiles:
             return {"status": "error", "cause": f"{type(error).__name__}: {error}"}
         return {"status": "OK"}
 
-    async def restore(self, request_id: str, url: str) -> dict[str, Any]:
+    async def restore(self, request_id: str, url: str, fence: str) -> dict[str, Any]:
         """Read a result from the store at `url` into this worker's memory, as a Dask result.
+
+        Parameters
+        ----------
+        request_id, url : str
+        fence : str
+            Mark in the worker's stream: what comes before it may free the same result, as it was
+            before.
 
         Returns
         -------
@@ -71,6 +88,8 @@ class ResultFiles:
             ``status``: ``OK`` with its size ``nbytes``; ``gone`` or ``error`` with its ``cause``.
         """
         try:
+            async with asyncio.timeout(_FENCE_TIMEOUT_S):
+                await self.fences.wait(request_id, fence)
             result = await asyncio.to_thread(lambda: ResultStore(url).load(request_id))
         except ResultGone as gone:
             return {"status": "gone", "cause": gone.cause}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -250,6 +251,29 @@ async def test_a_kept_result_outlives_its_worker(tmp_path):
         assert np.array_equal((await future).frames, fake_frames(future.request))
         assert future.progress().attempt == 1
     assert decodes == {"r1": 1}
+
+
+@gen_test(timeout=90)
+async def test_a_result_that_is_dropped_and_wanted_again_is_not_freed_anew(tmp_path, monkeypatch):
+    async with life(durable(tmp_path)) as (cluster, client):
+        future = await client.submit("a circle", request_id="r1")
+        video = await future
+        await cluster.control.reactor.keeper.settled("r1")
+        [worker], freed = cluster.workers, asyncio.Event()
+        stream = cluster.scheduler.stream_comms[worker.address]
+        free = worker.stream_handlers["free-keys"]
+        late = functools.partial(asyncio.get_running_loop().call_later, 0.3, stream.send)
+        monkeypatch.setattr(stream, "send", late)
+
+        def freeing(**message):
+            free(**message)
+            freed.set()
+
+        worker.stream_handlers["free-keys"] = freeing
+        del future  # Dask tells the worker to free it, which hears of that late
+        again = await client.submit("a circle", request_id="r1")
+        await freed.wait()
+        assert np.array_equal((await again).frames, video.frames)
 
 
 @gen_test(timeout=90)

@@ -1,8 +1,9 @@
-"""Order between a client's stream and its calls.
+"""Order between streams and calls.
 
 Dask tells of dropped futures on a client's stream, while submissions are calls of their own, and
 either may overtake the other. A request dropped and submitted again under the same id would then
-be cancelled by the news of the first drop, with its new future waiting for ever.
+be cancelled by the news of the first drop, with its new future waiting for ever. Likewise it tells
+a worker on its stream to free a result, and a call may have just read the same result again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["Fences"]
 
 
 class Fences:
-    """Marks in clients' streams, and the calls that wait for them.
+    """Marks in streams, and the calls that wait for them.
 
     Examples
     --------
@@ -33,7 +34,7 @@ class Fences:
         return f"<Fences: {len(self._open)} open>"
 
     def passed(self, client: str, token: str) -> None:
-        """All that the client sent before this mark has been handled."""
+        """All that the client, or the control plane, sent before this mark has been handled."""
         self._open.setdefault((client, token), asyncio.Event()).set()
 
     async def wait(self, client: str, token: str) -> None:

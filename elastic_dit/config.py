@@ -40,6 +40,7 @@ __all__ = [
 
 Seconds = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
+HostName = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)$")]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -285,6 +286,10 @@ class ClientConfig(_Section):
 class HttpConfig(_Section):
     """The HTTP front end; each has its own."""
 
+    allowed_hosts: tuple[HostName, ...] = ()
+    """Names without ports that requests may ask for in their Host header, besides the address
+    listened on and those of the loopback interface. Without any, all names will do where there
+    are API keys or other machines are listened for."""
     max_body_bytes: Count = 16 * 2**20
     """Largest body of a request; a picture to start from travels in one."""
     body_timeout_s: Seconds = 60.0

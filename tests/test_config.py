@@ -29,6 +29,7 @@ def test_shipped_files_are_valid(path):
         ({"models": [{"name": "", "path": "x"}]}, "models.0.name"),
         ({"models": [{"name": "m", "path": "x", "dtype": "int8"}]}, "models.0.dtype"),
         ({"engines": {}}, "engines"),
+        ({"http": {"allowed_hosts": ["a.example:80"]}}, "http.allowed_hosts.0"),
         (
             {"placement": {"min_machines": 3, "max_machines": 2}},
             "placement.max_machines",

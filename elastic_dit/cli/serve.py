@@ -35,6 +35,11 @@ MAX_GPUS = 64
     help="Listen on other than loopback addresses though there are no keys.",
 )  # fmt: skip
 @click.option(
+    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+    help="Answer requests for this name, too; may be given again. Needed on loopback addresses "
+    "without keys, for other names than localhost; elsewhere all will do until one is given.",
+)  # fmt: skip
+@click.option(
     "--ssl-certfile", type=click.Path(dir_okay=False), metavar="FILE",
     help="Certificate chain (PEM), for HTTPS.",
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -93,8 +93,16 @@ def _config(options: Mapping[str, Any]) -> Config:
     if options["virtual_gpus"] and named:
         raise click.UsageError("--virtual-gpus starts a cluster; --scheduler names one")
     if options["config_path"]:
-        return Config.load(options["config_path"])
-    return demo_config() if options["virtual_gpus"] else Config()
+        config = Config.load(options["config_path"])
+    else:
+        config = demo_config() if options["virtual_gpus"] else Config()
+    return _with_hosts(config, options["allowed_hosts"])
+
+
+def _with_hosts(config: Config, further: Sequence[str]) -> Config:
+    names = (*config.http.allowed_hosts, *further)
+    http = Config.parse({"http": {**config.http.model_dump(), "allowed_hosts": names}}).http
+    return config.model_copy(update={"http": http})
 
 
 def _place(options: Mapping[str, Any]) -> Place:

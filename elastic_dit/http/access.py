@@ -1,4 +1,4 @@
-"""Around every request: its id, its body's limits, a line in the log, its place in the metrics."""
+"""Around every request: its id, its host, its body's limits, its line in the log, its metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elastic_dit.config import HttpConfig
+from elastic_dit.http.hosts import Hosts
 from elastic_dit.http.logs import new_http_id, request_id
 from elastic_dit.http.problems import Problem
 from elastic_dit.http.waits import Waits
@@ -44,6 +45,8 @@ class Access:
         with 408.
     waits : Waits
         Of the app.
+    hosts : Hosts, optional
+        Asked by any name without.
 
     Attributes
     ----------
@@ -53,9 +56,12 @@ class Access:
         Requests that are being answered.
     """
 
-    def __init__(self, app: ASGIApp, config: HttpConfig, waits: Waits) -> None:
+    def __init__(
+        self, app: ASGIApp, config: HttpConfig, waits: Waits, hosts: Hosts | None = None
+    ) -> None:
         self.app = app
         self.waits = waits
+        self._hosts = hosts
         self._max_body_bytes = config.max_body_bytes
         self._body_s = config.body_timeout_s
         self.tally = Tally()
@@ -91,11 +97,19 @@ class Access:
         return readings
 
     async def _answer(self, scope: Scope, receive: _Limited, send: Send) -> None:
-        length = dict(scope["headers"]).get(b"content-length", b"")
+        app = self.app
+        try:
+            self._check(dict(scope["headers"]), receive)
+        except Problem as problem:
+            app = problem.response()
+        await app(scope, receive, send)
+
+    def _check(self, headers: Mapping[bytes, bytes], body: _Limited) -> None:
+        if self._hosts is not None:
+            self._hosts.check(headers.get(b"host", b"").decode("latin-1"))
+        length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length[:_LENGTH_DIGITS]) > self._max_body_bytes:
-            await receive.too_large().response()(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+            raise body.too_large()
 
     def _note(self, scope: Scope, visit: _Visit) -> None:
         route, method = _route(scope), scope["method"]

@@ -14,6 +14,7 @@ from elastic_dit.config import HttpConfig
 from elastic_dit.http import images, service, videos
 from elastic_dit.http.access import Access
 from elastic_dit.http.desk import JobDesk
+from elastic_dit.http.hosts import Hosts
 from elastic_dit.http.keys import ApiKeys
 from elastic_dit.http.openapi import PROBLEMS, publish
 from elastic_dit.http.problems import answer_problems
@@ -32,6 +33,7 @@ def make_app(
     config: HttpConfig | None = None,
     keys: ApiKeys | None = None,
     *,
+    hosts: Hosts | None = None,
     tracer: Tracer | None = None,
 ) -> Access:
     """The API over a desk.
@@ -42,6 +44,8 @@ def make_app(
     config : HttpConfig, optional
     keys : ApiKeys, optional
         Open to all without.
+    hosts : Hosts, optional
+        Asked by any name without.
     tracer : Tracer, optional
         With one, requests become OpenTelemetry spans by the process's tracer provider, and jobs
         by this.
@@ -73,7 +77,7 @@ def make_app(
         app.include_router(router, responses=PROBLEMS)
     app.include_router(service.router)
     publish(app)
-    access = Access(app, config, Waits(config.max_waits))
+    access = Access(app, config, Waits(config.max_waits), hosts)
     for name, value in {
         "desk": desk,
         "config": config,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 import ssl
@@ -17,6 +16,7 @@ from elastic_dit.config import ClientConfig, Config
 from elastic_dit.errors import ConfigError
 from elastic_dit.http.app import make_app
 from elastic_dit.http.cluster_desk import ClusterDesk
+from elastic_dit.http.hosts import Hosts, is_loopback
 from elastic_dit.http.keys import KEYS_VARIABLE, ApiKeys
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check_exposure(host: str, keys: ApiKeys, *, allow_anonymous: bool) -> None:
     ------
     ConfigError
     """
-    if keys or allow_anonymous or _is_loopback(host):
+    if keys or allow_anonymous or is_loopback(host):
         return
     allowed = (
         f"a loopback address such as 127.0.0.1, unless there are API keys (--api-key-file, "
@@ -170,7 +170,8 @@ async def serve(
     """
     desk = ClusterDesk(connect, config.http.results_bytes)
     await desk.client()
-    app = make_app(desk, config.http, keys, tracer=tracer)
+    hosts = Hosts.of(place.host, keys, config.http.allowed_hosts)
+    app = make_app(desk, config.http, keys, hosts=hosts, tracer=tracer)
     url = url_of(listener, place)
     settings = _uvicorn_config(app, place, config)
     server = _Server(settings, lambda: when_ready(url), app.waits.closing.set)
@@ -214,17 +215,3 @@ def _uvicorn_config(app: Any, place: Place, config: Config) -> uvicorn.Config:
         ssl_certfile=place.certificate,
         ssl_keyfile=place.certificate_key,
     )
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it.
-
-    >>> [_is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "gpu-3")]
-    [True, True, True, False, False]
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

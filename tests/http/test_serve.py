@@ -35,7 +35,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 START_S = 90.0
 KEY = "sk-of-the-tests"
 UNFINISHED = (
-    b"POST /v1/videos HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n"
+    b"POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
     b"Authorization: Bearer " + KEY.encode() + b"\r\n\r\n"
 )
 
@@ -52,6 +52,7 @@ class Served:
             [
                 sys.executable, "-m", "elastic_dit.cli.main", "serve", "--port", "0",
                 "--virtual-gpus", "1", "--config", str(config), "--log-format", "json",
+                "--allowed-host", "gpu-3.example",
                 *arguments,
             ],
             stdout=out, stderr=log, start_new_session=True,
@@ -204,6 +205,11 @@ def test_its_log_is_json_with_request_ids(served) -> None:
     assert KEY not in served.said()
 
 
+def test_names_that_are_given_are_all_it_is_asked_by(served) -> None:
+    for host, status in (("gpu-3.example", 200), ("evil.example", 403)):
+        assert httpx2.get(f"{served.url}/health", headers={"Host": host}).status_code == status
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -212,6 +218,7 @@ def test_its_log_is_json_with_request_ids(served) -> None:
         (("--api-key-file", "/nowhere", "--virtual-gpus", 1), "api-key-file = '/nowhere'"),
         (("--scheduler", "tcp://127.0.0.1:9", "--port", 0, "--config", "{hasty}"),
          "no Dask scheduler answers"),
+        (("--allowed-host", "http://a", "--virtual-gpus", 1), "allowed_hosts.0 = 'http://a'"),
         (("--root-path", "video", "--virtual-gpus", 1), "root-path"),
     ],
 )  # fmt: skip

@@ -28,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 """Connections that wait to be taken; more are refused by the operating system."""
+_MAX_HEADER_BYTES = 2**16
+"""Of a request's line and headers that are kept until the rest comes; with more it is refused."""
+_BESIDE_WAITS = 1000
+"""Connections that may be open beside those of `HttpConfig.max_waits`, idle ones included, before
+requests are refused. Those that are being answered go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +211,11 @@ class _Server(uvicorn.Server):
 def _uvicorn_config(app: Any, place: Place, config: Config) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        # Of uvicorn's two parsers the one that bounds headers; it would take the other where it
+        # happens to be installed.
+        http="h11",
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        limit_concurrency=config.http.max_waits + _BESIDE_WAITS,
         log_config=None,
         access_log=False,
         server_header=False,

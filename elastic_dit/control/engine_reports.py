@@ -84,8 +84,10 @@ class EngineReports:
     def fail_hopeless(self, now: float) -> bool:
         """Fail what waits for a stage that no GPU could load; whether anything does."""
         any_failed = False
+        if not self._residency.ever_failed:  # asked with every tick: go through nothing
+            return False
         for key, queue in self._table.queues.items():
-            if not len(queue):
+            if key not in self._residency.ever_failed or not len(queue):
                 continue
             cause = self._residency.hopeless(key, now, self._load_grace_s)
             if cause is None:
@@ -98,14 +100,17 @@ class EngineReports:
 
     def restart_overdue(self, now: float) -> bool:
         """Give engines up that do not carry a load, drop or stage out; whether there are any."""
-        limit = f"within {self._action_timeout_s:g} s"
-        orders = self._residency.overdue(now, self._action_timeout_s)
-        overdue = {gpu: f"no word of its {order} {limit}" for gpu, order in orders}
-        overdue |= dict(self._watch.hung(now))
+        limit_s = self._action_timeout_s
+        orders = self._residency.overdue(now, limit_s)
+        hung = self._watch.hung(now)
+        if not orders and not hung:
+            return False
+        overdue = {gpu: f"no word of its {order} within {limit_s:g} s" for gpu, order in orders}
+        overdue |= dict(hung)
         for gpu, reason in overdue.items():
             self._lose(gpu, reason, now)
             self._emit(events.RestartEngine(gpu=gpu, reason=reason))
-        return bool(overdue)
+        return True
 
     # ------------------------------------------------------------------------------- engines
     def _joined(self, event: events.EngineJoined, now: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -133,7 +133,7 @@ class GpuPool:
         self._gpus: dict[GpuId, Gpu] = {}
         self._nodes: dict[str, set[GpuId]] = {}
         self._stages: dict[StageKey, StageIndex] = {}
-        self._listed: dict[GpuId, AbstractSet[StageKey]] = {}
+        self._listed: dict[GpuId, dict[StageKey, StageIndex]] = {}
         self._touched: OrderedDict[str, int] = OrderedDict()
         self.version = 0
         self.when_freed: Callable[[Gpu], None] | None = None
@@ -172,6 +172,11 @@ class GpuPool:
         index = self._stages.get(key)
         return index.free if index is not None else ()
 
+    def are_free(self, key: StageKey, gpus: Iterable[GpuId]) -> bool:
+        """Whether all of these GPUs can start a stage now."""
+        index = self._stages.get(key)
+        return index is not None and index.are_free(gpus)
+
     def blocks(self, key: StageKey, slots_per_node: int) -> BuddyAllocator:
         """The free GPUs of a stage as blocks inside nodes, kept from the first call on."""
         # The largest power of two that divides a node, so that no aligned block leaves it.
@@ -195,6 +200,16 @@ class GpuPool:
         index = self._stages.get(key)
         return index.serving if index is not None else frozenset()
 
+    def serving_version(self, key: StageKey) -> int:
+        """Grows whenever other GPUs take work for a stage than before."""
+        index = self._stages.get(key)
+        return index.serving_version if index is not None else 0
+
+    def widest(self, key: StageKey, slots_per_node: int) -> int:
+        """GPUs that take work for a stage on the machine that has most of them, busy or not."""
+        index = self._stages.get(key)
+        return index.widest(slots_per_node) if index is not None else 0
+
     def prefetch_slots(self, key: StageKey) -> AbstractSet[GpuId]:
         """GPUs about to be free for a stage that may pull inputs ahead, first to end first."""
         index = self._stages.get(key)
@@ -203,6 +218,7 @@ class GpuPool:
     def add(self, gpu: Gpu) -> None:
         """A GPU joined."""
         self._gpus[gpu.gpu] = gpu
+        self._listed[gpu.gpu] = {}
         self._nodes.setdefault(gpu.node, set()).add(gpu.gpu)
         self.refresh(gpu)
 
@@ -213,8 +229,8 @@ class GpuPool:
         members.discard(gpu)
         if not members:
             del self._nodes[gone.node]
-        for key in self._listed.pop(gpu, frozenset()):
-            self._stages[key].update(gpu, serves=False, free=False, slot=False)
+        for index in self._listed.pop(gpu).values():
+            index.update(gpu, serves=False, free=False, slot=False)
         self.touch(gone.node)
         if not members:
             del self._touched[gone.node]
@@ -256,24 +272,23 @@ class GpuPool:
 
     def refresh(self, gpu: Gpu) -> None:
         """Bring the indices in line with a changed GPU."""
-        idle = gpu.is_idle
+        number, idle = gpu.gpu, gpu.is_idle
         slot = gpu.ending and len(gpu.prepared) < self._prefetch_depth
-        changed = self._listed.get(gpu.gpu) != gpu.resident and self._list(gpu)
-        for key in gpu.resident:
+        listed = self._listed[number]
+        changed = listed.keys() != gpu.resident and self._list(gpu, listed)
+        for key, index in listed.items():
             serves = gpu.serves(key)
-            index = self._stages[key]
             changed |= index.update(
-                gpu.gpu, serves=serves, free=serves and idle, slot=serves and slot
+                number, serves=serves, free=serves and idle, slot=serves and slot
             )
         if changed:
             self.touch(gpu.node)
 
-    def _list(self, gpu: Gpu) -> bool:
+    def _list(self, gpu: Gpu, listed: dict[StageKey, StageIndex]) -> bool:
         """A GPU holds other stages than before; whether any index lost it."""
         changed = False
-        for key in self._listed.get(gpu.gpu, frozenset()) - gpu.resident:
-            changed |= self._stages[key].update(gpu.gpu, serves=False, free=False, slot=False)
+        for key in listed.keys() - gpu.resident:
+            changed |= listed.pop(key).update(gpu.gpu, serves=False, free=False, slot=False)
         for key in gpu.resident:
-            self._stages.setdefault(key, StageIndex())
-        self._listed[gpu.gpu] = frozenset(gpu.resident)
+            listed[key] = self._stages.setdefault(key, StageIndex())
         return changed

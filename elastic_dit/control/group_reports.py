@@ -81,10 +81,11 @@ class GroupReports:
         group, record = self._live_group(event, now)
         if group is None or record is None:
             return False
-        changed, known = group.segment_at == now, self._times.shapes
+        changed, learns = group.segment_at == now, self._times.learns
+        known = self._times.shapes if learns else 0
         if not self._life.step_done(record, group, event.step, now):
             return changed
-        if self._times.shapes != known:
+        if learns and self._times.shapes != known:
             # What a policy could not know of this group before, it may act upon now.
             self._groups.touch(group)
             changed = True

@@ -219,8 +219,10 @@ class GroupTable:
 
         They become a group of their own that only winds down.
         """
+        if group.target_epoch <= group.epoch:
+            return None
         joiners = tuple(sorted(group.held.intersection(group.target).difference(group.gpus)))
-        if group.target_epoch <= group.epoch or not joiners:
+        if not joiners:
             return None
         rest = Group(
             request_id=group.request_id,
@@ -248,7 +250,7 @@ class GroupTable:
             if gpu in group.held:
                 group.held.remove(gpu)
                 self._pool.give_back(gpu, now)
-        group.gpus = tuple(gpu for gpu in group.gpus if gpu in group.held)
+        group.gpus = tuple(filter(group.held.__contains__, group.gpus))
         if not group.held:
             self._unregister(group)
 

@@ -136,8 +136,10 @@ class Planner:
     def _not_free(self, key: StageKey, gpus: tuple[GpuId, ...]) -> str | None:
         if not gpus:
             return "no GPU is named"
+        if self._view.are_free(key, gpus):
+            return None
         taken = [gpu for gpu in gpus if not self._view.is_free(key, gpu)]
-        return f"GPUs {taken} are not free for {stage_name(key)}" if taken else None
+        return f"GPUs {taken} are not free for {stage_name(key)}"
 
 
 def _not_resizable(record: RequestRecord) -> str | None:

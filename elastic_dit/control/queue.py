@@ -16,12 +16,18 @@ class WaitQueue:
 
     Finding a position is O(log n). Adding and removing move a part of a list, which for tens of
     thousands of requests is less work than keeping a tree in Python.
+
+    Attributes
+    ----------
+    key : StageKey
+    ranks : list of tuple
+        Of those that wait, ascending.
     """
 
     def __init__(self, key: StageKey) -> None:
         self.key = key
         self._records: dict[Order, RequestRecord] = {}
-        self._ranks: list[Order] = []
+        self.ranks: list[Order] = []
         self._unprepared: list[Order] = []
         self._weight = 0.0
 
@@ -29,15 +35,15 @@ class WaitQueue:
         return f"<WaitQueue {self.key.model}/{self.key.stage}: {len(self)}>"
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.ranks)
 
     def __iter__(self) -> Iterator[RequestRecord]:
-        return map(self._records.__getitem__, self._ranks)
+        return map(self._records.__getitem__, self.ranks)
 
     @property
     def head(self) -> RequestRecord | None:
         """The first in line."""
-        return self._records[self._ranks[0]] if self._ranks else None
+        return self._records[self.ranks[0]] if self.ranks else None
 
     @property
     def next_unprepared(self) -> RequestRecord | None:
@@ -51,19 +57,19 @@ class WaitQueue:
 
     def position(self, record: RequestRecord) -> int:
         """Requests ahead of this one."""
-        return bisect_left(self._ranks, record.rank)
+        return bisect_left(self.ranks, record.rank)
 
     def add(self, record: RequestRecord) -> None:
         """Queue a request under its rank."""
         self._records[record.rank] = record
-        insort(self._ranks, record.rank)
+        insort(self.ranks, record.rank)
         insort(self._unprepared, record.rank)
         self._weight += record.weight
 
     def remove(self, record: RequestRecord) -> None:
         """Take a request out."""
         del self._records[record.rank]
-        _discard(self._ranks, record.rank)
+        _discard(self.ranks, record.rank)
         _discard(self._unprepared, record.rank)
         # An empty queue weighs nothing, whatever rounding left.
         self._weight = self._weight - record.weight if self._records else 0.0

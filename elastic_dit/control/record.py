@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from elastic_dit.control.groups import Group
@@ -105,9 +106,11 @@ class RequestRecord:
     result_left: bool = False
     request_id: str = field(init=False)
     _seen: set[ArtifactRef] = field(default_factory=set, repr=False)
+    _keys: Mapping[Phase, StageKey] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.request_id = self.request.request_id
+        self._keys = _keys_of(self.request.model)
 
     def __repr__(self) -> str:
         return (
@@ -128,7 +131,7 @@ class RequestRecord:
     @property
     def key(self) -> StageKey:
         """The stage of its model that it waits for or runs."""
-        return StageKey(self.request.model, self.stage)
+        return self._keys[self.phase]
 
     @property
     def inputs(self) -> tuple[ArtifactRef, ...]:
@@ -170,6 +173,12 @@ class RequestRecord:
         while stage is not Stage.ENCODER and not self.inputs_of(stage):
             stage = _BEFORE[stage]
         return stage
+
+
+@lru_cache
+def _keys_of(model: str) -> Mapping[Phase, StageKey]:
+    """A model's stages by the phase of a request: asked for with every event."""
+    return {phase: StageKey(model, _STAGE_OF.get(phase, Stage.DECODER)) for phase in Phase}
 
 
 _BEFORE = {Stage.DIT: Stage.ENCODER, Stage.DECODER: Stage.DIT}

@@ -35,6 +35,10 @@ class RequestTable:
 
     Attributes
     ----------
+    live : mapping of str to RequestRecord
+        Requests that have not ended, in order of acceptance.
+    queues : mapping of StageKey to WaitQueue
+        Every queue there ever was a request in.
     pictures : PictureShelf
     version : int
         Grows whenever a request joins or leaves a queue or ends.
@@ -52,8 +56,10 @@ class RequestTable:
         self._order = order
         self._weigh = weigh
         self._live: dict[str, RequestRecord] = {}
+        self.live: Mapping[str, RequestRecord] = self._live
         self._finished: OrderedDict[str, RequestRecord] = OrderedDict()
         self._queues: dict[StageKey, WaitQueue] = {}
+        self.queues: Mapping[StageKey, WaitQueue] = self._queues
         self._held: list[tuple[float, int, RequestRecord]] = []
         self._by_stage: dict[Stage, list[WaitQueue]] = {stage: [] for stage in Stage}
         self._holders: dict[GpuId, dict[str, None]] = {}
@@ -69,11 +75,6 @@ class RequestTable:
         return f"<RequestTable {len(self._live)} live, {self._waiting} waiting>"
 
     @property
-    def live(self) -> Mapping[str, RequestRecord]:
-        """Requests that have not ended, in order of acceptance."""
-        return self._live
-
-    @property
     def finished(self) -> Mapping[str, RequestRecord]:
         """Requests that ended lately, the oldest end first."""
         return self._finished
@@ -82,11 +83,6 @@ class RequestTable:
     def waiting(self) -> int:
         """Requests that wait for a GPU, over all stages."""
         return self._waiting
-
-    @property
-    def queues(self) -> Mapping[StageKey, WaitQueue]:
-        """Every queue there ever was a request in."""
-        return self._queues
 
     def live_of(self, owner: str) -> int:
         """Requests of an owner that have not ended."""
@@ -304,8 +300,9 @@ class RequestTable:
             del self._owned[record.owner]
 
     def _let_go(self, record: RequestRecord, gone: list[ArtifactRef]) -> list[ArtifactRef]:
-        for gpu in {artifact.gpu for artifact in gone}:
-            if all(artifact.gpu != gpu for artifact in record.held()):
+        if gone:
+            kept_on = {artifact.gpu for artifact in record.held()}
+            for gpu in {artifact.gpu for artifact in gone} - kept_on:
                 self._unhold(record, gpu)
         return gone
 

@@ -35,6 +35,8 @@ class Residency:
         The one in force.
     departures : Departures
         Machines on their way out.
+    ever_failed : set of StageKey
+        Stages that an engine could not load, be it there or not.
     """
 
     def __init__(self, pool: GpuPool, emit: Callable[[Command], None]) -> None:
@@ -43,7 +45,7 @@ class Residency:
         self._wanted: dict[GpuId, frozenset[StageKey]] = {}
         self._hopeless_since: dict[StageKey, float] = {}
         self._ordered: dict[GpuId, tuple[frozenset[StageKey], float]] = {}
-        self._ever_failed: set[StageKey] = set()
+        self.ever_failed: set[StageKey] = set()
         self.plan = PlacementPlan(epoch=0, reason="nothing planned yet")
         self.departures = Departures()
         pool.when_freed = self._freed
@@ -138,7 +140,7 @@ class Residency:
         gpu.dropping.discard(key)
         gpu.resident.discard(key)
         gpu.failed[key] = message
-        self._ever_failed.add(key)
+        self.ever_failed.add(key)
         self.settle(gpu)
 
     def given_back(self, holds_tensors: Callable[[GpuId], bool]) -> Iterator[str]:
@@ -182,8 +184,6 @@ class Residency:
         With every engine having failed to load it that is so at once; where others could still
         be told to, after `grace_s` seconds without one that is.
         """
-        if key not in self._ever_failed:  # asked with every tick: go through no GPUs
-            return None
         failures = [gpu.failed[key] for gpu in self._pool if key in gpu.failed]
         if not failures or any(self._may_serve(gpu, key) for gpu in self._pool):
             self._hopeless_since.pop(key, None)

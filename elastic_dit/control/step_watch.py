@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from elastic_dit.config import ControlConfig
 from elastic_dit.control.groups import Group, GroupState, GroupTable
 from elastic_dit.control.progress import ObservedTimes
@@ -45,24 +43,32 @@ class StepWatch:
         self._groups = groups
         self._times = times
         self._looked_at = float("-inf")
+        # Of all limits: most groups were heard of since, and need no closer look.
+        self._shortest_s = min(config.silence_floor_s, config.unknown_stage_timeout_s)
 
     def __repr__(self) -> str:
         return f"<StepWatch of {self._groups!r}>"
 
-    def hung(self, now: float) -> Iterator[tuple[GpuId, str]]:
+    def hung(self, now: float) -> list[tuple[GpuId, str]]:
         """GPUs that have not been heard of for too long, and how long.
 
         Looks at the groups once in a while only, for that is O(groups).
         """
         if now - self._looked_at < self._config.silence_floor_s / _LOOKS:
-            return
+            return []
         self._looked_at = now
-        for group in tuple(self._groups):
-            limit_s = self._limit_s(group)
+        found = []
+        for group in self._groups:
             # Since it was heard of, changed, lost a member or was told to stop.
-            if now - max(group.step_at, group.segment_at) > limit_s:
+            silent_s = now - max(group.step_at, group.segment_at)
+            if silent_s <= self._shortest_s:
+                continue
+            limit_s = self._limit_s(group)
+            if silent_s > limit_s:
                 what = "step" if group.stage is Stage.DIT else f"{group.stage} stage"
-                yield min(group.gpus or group.held), f"no end of a {what} within {limit_s:.1f} s"
+                why = f"no end of a {what} within {limit_s:.1f} s"
+                found.append((min(group.gpus or group.held), why))
+        return found
 
     def _limit_s(self, group: Group) -> float:
         if group.state is GroupState.ABORTING:

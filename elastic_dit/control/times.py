@@ -122,14 +122,16 @@ class AllowedTimes:
     ----------
     widest : int or None
         Largest group that can form at present; None for no limit.
+    learns : bool
+        Whether times are observed, so that `shapes` may grow.
     """
 
     def __init__(self, times: StageTimes, table: RequestTable) -> None:
         self._times = times
         self._table = table
         self.widest: int | None = None
-        # Asked twice with every step, and looking for what is missing is slow.
-        self._observes = hasattr(times, "shapes")
+        # With every step: looking each time for what is missing is slow.
+        self.learns = hasattr(times, "shapes")
 
     def __repr__(self) -> str:
         return f"<AllowedTimes {self._times!r}, DoP up to {self.widest or 'any'}>"
@@ -137,7 +139,7 @@ class AllowedTimes:
     @property
     def shapes(self) -> int:
         """How many shapes were seen so far where times are observed; 0 where they are given."""
-        return getattr(self._times, "shapes", 0) if self._observes else 0
+        return getattr(self._times, "shapes", 0) if self.learns else 0
 
     def allows(self, request: GenerationRequest, dop: int) -> bool:
         """Whether a group of that size could run the request."""

@@ -220,7 +220,7 @@ class ClusterView:
 
     def queues(self, stage: Stage) -> Sequence[tuple[StageKey, QueueView]]:
         """The queues of a stage that are not empty, one per model."""
-        return [(queue.key, queue) for queue in self._table.queues_of(stage) if len(queue)]
+        return [(queue.key, queue) for queue in self._table.queues_of(stage) if queue.ranks]
 
     def has_room_after(self, key: StageKey) -> bool:
         """Whether what a stage would make can wait before the next one."""
@@ -229,8 +229,9 @@ class ClusterView:
             return True
         after = StageKey(key.model, following)
         queue = self._table.queues.get(after)
-        limit = self.config.ready_per_gpu * max(1, len(self._pool.serving(after)))
-        return queue is None or len(queue) < limit
+        if queue is None:
+            return True
+        return len(queue) < self.config.ready_per_gpu * max(1, len(self._pool.serving(after)))
 
     def running(self, stage: Stage) -> Collection[GroupView]:
         """Groups at work on a stage, the longest there first; not those being aborted."""
@@ -310,12 +311,23 @@ class ClusterView:
 
     def is_free(self, key: StageKey, gpu: GpuId) -> bool:
         """Whether a GPU can start a stage now."""
-        record = self._pool.get(gpu)
-        return record is not None and record.is_idle and record.serves(key)
+        return self._pool.are_free(key, (gpu,))
+
+    def are_free(self, key: StageKey, gpus: Iterable[GpuId]) -> bool:
+        """Whether all of these GPUs can start a stage now."""
+        return self._pool.are_free(key, gpus)
 
     def serving(self, key: StageKey) -> AbstractSet[GpuId]:
         """GPUs that take work for a stage, busy or not."""
         return self._pool.serving(key)
+
+    def serving_version(self, key: StageKey) -> int:
+        """Grows whenever other GPUs take work for a stage than before."""
+        return self._pool.serving_version(key)
+
+    def widest_machine(self, key: StageKey) -> int:
+        """GPUs that take work for a stage on the machine that has most of them, busy or not."""
+        return self._pool.widest(key, self.config.slots_per_node)
 
     def prefetch_slots(self, key: StageKey) -> AbstractSet[GpuId]:
         """Busy GPUs soon to be free for a stage that may pull inputs ahead, first to end first."""

@@ -210,13 +210,11 @@ class VirtualCluster:
 
     def _again(self, after_s: float, what: Callable[[], None]) -> None:
         """Let a periodic look come again, unless nothing but such looks will ever happen."""
-        patience_s = self._placement_interval_s + self.controller.config.load_grace_s
-        looks = sum(entry[2] in self._looks for entry in self._heap[:2])
-        nothing_else = looks == len(self._heap)
-        if nothing_else and (
-            len(self._ended) >= self._awaited or self.now - self._last_at > 2 * patience_s
-        ):
-            return
+        heap, looks = self._heap, self._looks
+        if len(heap) <= len(looks) and all(entry[2] in looks for entry in heap):
+            patience_s = self._placement_interval_s + self.controller.config.load_grace_s
+            if len(self._ended) >= self._awaited or self.now - self._last_at > 2 * patience_s:
+                return
         self.at(self.now + after_s, what)
 
     def _tick(self) -> None:

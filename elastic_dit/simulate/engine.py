@@ -52,6 +52,8 @@ class Run:
     start : StartStage
     key : tuple of (str, int)
         Request and attempt: at most one run has them.
+    stage : Stage
+        What it runs.
     total_steps : int
         Denoising steps of the request.
     epoch : int
@@ -91,17 +93,14 @@ class Run:
     abort: bool = False
     stalled: bool = False
     key: tuple[str, int] = field(init=False)
+    stage: Stage = field(init=False)
     total_steps: int = field(init=False)
 
     def __post_init__(self) -> None:
         request = self.start.request
         self.key = (request.request_id, self.start.attempt)
+        self.stage = self.start.stage
         self.total_steps = request.num_inference_steps
-
-    @property
-    def stage(self) -> Stage:
-        """What it runs."""
-        return self.start.stage
 
     @property
     def fence(self) -> dict[str, Any]:

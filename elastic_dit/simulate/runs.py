@@ -54,12 +54,12 @@ class Runs:
         """Begin a stage: pull its inputs, form the group, compute."""
         now = self._cluster.now
         run = Run(start=command, epoch=command.epoch, gpus=command.gpus, since=now, began_at=now)
-        alive = tuple(gpu for gpu in command.gpus if gpu in self._cluster.engines)
-        if alive != command.gpus:  # the controller will hear of it
-            run.gpus, run.stalled = alive, True
+        alive = self._engines(command.gpus)
+        if len(alive) < len(command.gpus):  # the controller will hear of it
+            run.gpus, run.stalled = tuple(engine.gpu for engine in alive), True
         if alive:
             self._runs[run.key] = run
-        for engine in self._engines(alive):
+        for engine in alive:
             engine.run = run
         if run.stalled:
             return
@@ -70,7 +70,8 @@ class Runs:
         run.step = max((ref.step for ref in command.inputs), default=0)
         ready_s += self._form(command.request.request_id, command.gpus)
         if run.stage is Stage.DIT:
-            self._later(run, ready_s + self._warm_up_s(run) + self._step_s(run), self._boundary)
+            step_s = self._step_s(run)
+            self._later(run, ready_s + self._warm_up_s(run) + step_s, self._boundary)
         else:
             seconds = self._cost.stage_seconds(
                 command.request, run.stage, len(run.gpus), self._kind(run)
@@ -238,8 +239,9 @@ class Runs:
         master = self._cluster.engines[run.gpus[0]]
         longest = 0.0
         for ref in run.start.inputs:
-            here = ref if ref.gpu == master.gpu else replace(ref, gpu=master.gpu)
-            ready_at = master.pulled.pop(here, None) if master.pulled else None
+            ready_at = None
+            if master.pulled:
+                ready_at = master.pulled.pop(replace(ref, gpu=master.gpu), None)
             if ready_at is not None:
                 longest = max(longest, ready_at - self._cluster.now)
             elif not self._holds(ref):
@@ -271,10 +273,8 @@ class Runs:
     def _warm_up_s(self, run: Run) -> float:
         """What the DiT stage needs once before its first step."""
         request: GenerationRequest = run.start.request
-        dop, kind = len(run.gpus), self._kind(run)
-        whole = self._cost.stage_seconds(request, Stage.DIT, dop, kind)
-        steps = request.num_inference_steps * self._cost.step_seconds(request, dop, kind)
-        return max(0.0, whole - steps)
+        whole = self._cost.stage_seconds(request, Stage.DIT, len(run.gpus), self._kind(run))
+        return max(0.0, whole - request.num_inference_steps * run.step_s)
 
     def _kind(self, run: Run) -> str | None:
         return self._cluster.engines[run.gpus[0]].kind or None
@@ -291,8 +291,8 @@ class Runs:
             what(run)
 
     def _engines(self, gpus: Iterable[GpuId]) -> list[VirtualEngine]:
-        found = (self._cluster.engines.get(gpu) for gpu in gpus)
-        return [engine for engine in found if engine is not None]
+        engines = self._cluster.engines
+        return [engines[gpu] for gpu in gpus if gpu in engines]
 
     def _holds(self, ref: ArtifactRef) -> bool:
         holder = self._cluster.engines.get(ref.gpu)
@@ -327,13 +327,8 @@ class Runs:
 
     def _note_work(self, run: Run) -> None:
         """Put what the present group did on the timeline."""
+        request_id, attempt = run.key
+        dop, what = len(run.gpus), str(run.stage)
         for gpu in run.gpus:
-            self._cluster.busy(
-                gpu,
-                run.since,
-                str(run.stage),
-                run.start.request.request_id,
-                dop=len(run.gpus),
-                attempt=run.start.attempt,
-            )
+            self._cluster.busy(gpu, run.since, what, request_id, dop=dop, attempt=attempt)
         run.since = self._cluster.now

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 
@@ -33,12 +32,8 @@ def num_free(view: ClusterView, keys: Iterable[StageKey]) -> int:
 
 
 def widest_machine(view: ClusterView, keys: Iterable[StageKey]) -> int:
-    """GPUs that denoise on the machine that has most of them, busy or not; O(GPUs)."""
-    slots = view.config.slots_per_node
-    machines = (
-        Counter(gpu // slots for gpu in view.serving(key)) for key in keys if key.stage is Stage.DIT
-    )
-    return max((most for machine in machines for most in machine.values()), default=0)
+    """GPUs that denoise on the machine that has most of them, busy or not."""
+    return max((view.widest_machine(key) for key in keys if key.stage is Stage.DIT), default=0)
 
 
 def num_within_reach(view: ClusterView, keys: Iterable[StageKey], working: Iterable[Job]) -> int:

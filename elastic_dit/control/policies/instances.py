@@ -35,8 +35,7 @@ class Instances:
         self._key = key
         self._layout = layout
         self._seen = (-1, -1)
-        self._serving: dict[str, tuple[GpuId, ...]] = {}
-        self._num_serving = 0
+        self._laid_out_for = -1
         self._on_node: dict[str, list[Unit]] = {}
         self._free: dict[int, list[Unit]] = {}
         self._all_free: set[Unit] = set()
@@ -103,7 +102,7 @@ class Instances:
         self._seen = view.version
         for request_id in tuple(self._between):
             self._check_owner(view, request_id)
-        if self._is_laid_out_anew(view, changed):
+        if self._is_laid_out_anew(view):
             return
         for node in changed:
             for unit in self._on_node.get(node, ()):
@@ -116,7 +115,7 @@ class Instances:
             self._set_free(unit, False)
         else:
             gpus = unit.block.gpus
-            self._set_free(unit, all(view.is_free(self._key, gpu) for gpu in gpus))
+            self._set_free(unit, view.are_free(self._key, gpus))
 
     def _set_free(self, unit: Unit, free: bool) -> None:
         if free == (unit in self._all_free):
@@ -147,14 +146,14 @@ class Instances:
             self._between.pop(request_id, None)
         return True
 
-    def _is_laid_out_anew(self, view: ClusterView, changed: list[str]) -> bool:
+    def _is_laid_out_anew(self, view: ClusterView) -> bool:
         """Lay the units out where other GPUs serve the model than before."""
-        same = len(view.serving(self._key)) == self._num_serving
-        if same and all(self._serving.get(n, ()) == self._serving_on(view, n) for n in changed):
+        version = view.serving_version(self._key)
+        if version == self._laid_out_for:
             return False
-        self._serving = {node: self._serving_on(view, node) for node in view.nodes}
-        nodes = {gpu: node for node, gpus in self._serving.items() for gpu in gpus}
-        self._num_serving = len(nodes)
+        self._laid_out_for = version
+        serving = view.serving(self._key)
+        nodes = {gpu: node for node in view.nodes for gpu in view.node(node) if gpu in serving}
         units = self._layout.units(sorted(nodes), view.config.slots_per_node)
         for unit in set(self._owners).difference(units):
             self._release(self._owners[unit])
@@ -165,7 +164,3 @@ class Instances:
             self._on_node.setdefault(nodes[unit.block.start], []).append(unit)
             self._check(view, unit)
         return True
-
-    def _serving_on(self, view: ClusterView, node: str) -> tuple[GpuId, ...]:
-        serving = view.serving(self._key)
-        return tuple(gpu for gpu in sorted(view.node(node)) if gpu in serving)

@@ -9,7 +9,7 @@ from elastic_dit.control.block import Block
 from elastic_dit.control.groups import GroupState
 from elastic_dit.control.policies.jobs import Job
 from elastic_dit.control.policies.space import Space
-from elastic_dit.control.view import ClusterView, GroupView, RequestView
+from elastic_dit.control.view import ClusterView, GroupView
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import GpuId
 
@@ -126,7 +126,7 @@ class Room:
                 continue
             self._set_move(request_id, None)
             waits = record is not None and record.phase.is_waiting and record.stage is Stage.DIT
-            if record is not None and waits and _all_free(view, record, block.gpus):
+            if record is not None and waits and view.are_free(record.key, block.gpus):
                 yield actions.Start(request_id, block.gpus, f"moved, DoP {block.size}")
 
     def _set_move(self, request_id: str, block: Block | None) -> None:
@@ -135,7 +135,3 @@ class Room:
         else:
             self._moves[request_id] = block
         self._reserved = frozenset(gpu for b in self._moves.values() for gpu in b.gpus)
-
-
-def _all_free(view: ClusterView, record: RequestView, gpus: tuple[GpuId, ...]) -> bool:
-    return all(view.is_free(record.key, gpu) for gpu in gpus)

@@ -71,7 +71,7 @@ class FixedUnits:
         for instances in self._models.values():
             instances.look(view)
         for key, queue in view.queues(Stage.DIT):
-            instances = self._models.setdefault(key, Instances(key, self._layout))
+            instances = self._instances(key)
             instances.look(view)
             while (found := self._next(view, key, queue)) is not None:
                 request, unit = found
@@ -80,11 +80,19 @@ class FixedUnits:
                 yield actions.Start(request.request_id, _as_allowed(view, request, unit), reason)
         yield from self._encodes(view)
 
+    def _instances(self, key: StageKey) -> Instances:
+        found = self._models.get(key)
+        if found is None:
+            found = self._models[key] = Instances(key, self._layout)
+        return found
+
     def _next(
         self, view: ClusterView, key: StageKey, queue: QueueView
     ) -> tuple[RequestView, Unit] | None:
         """The first in line that a unit is free for, and that unit."""
         instances = self._models[key]
+        if not instances.any_free:
+            return None
         if self._isolated:
             units = (
                 (request, instances.free(_kind(dop, instances), request.avoid))
@@ -94,7 +102,7 @@ class FixedUnits:
             pairs = [(request, unit) for request, unit in units if unit is not None]
             return min(pairs, key=lambda pair: pair[0].sequence, default=None)
         head = queue.head
-        if head is None or not instances.any_free:
+        if head is None:
             return None
         unit = _nearest(self._optimal(view, head), instances, head.avoid)
         return None if unit is None else (head, unit)
@@ -117,7 +125,7 @@ class FixedUnits:
             for request in list(queue):
                 unit = instances.unit_of(request.request_id) if instances is not None else None
                 gpus = _as_allowed(view, request, unit) if unit is not None else ()
-                if not gpus or not all(view.is_free(key, gpu) for gpu in gpus):
+                if not gpus or not view.are_free(key, gpus):
                     gpu = nearest_gpu(view, request)
                     gpus = (gpu,) if gpu is not None else ()
                 if gpus:
@@ -128,7 +136,9 @@ class FixedUnits:
         for key, queue in view.queues(Stage.ENCODER):
             while (head := queue.head) is not None and view.has_room_after(key):
                 gpus = (gpu for gpu in view.free(key) if not self._holds(gpu))
-                gpu = min(gpus, key=head.avoid.__contains__, default=None)
+                gpu = next(gpus, None)
+                if head.avoid and gpu in head.avoid:
+                    gpu = next((other for other in gpus if other not in head.avoid), gpu)
                 if gpu is None:
                     break
                 yield actions.Start(head.request_id, (gpu,), "first in line")

@@ -230,7 +230,7 @@ class GpuPool:
         if not members:
             del self._nodes[gone.node]
         for index in self._listed.pop(gpu).values():
-            index.update(gpu, serves=False, free=False, slot=False)
+            index.update(gpu, False, False, False)
         self.touch(gone.node)
         if not members:
             del self._touched[gone.node]
@@ -276,11 +276,12 @@ class GpuPool:
         slot = gpu.ending and len(gpu.prepared) < self._prefetch_depth
         listed = self._listed[number]
         changed = listed.keys() != gpu.resident and self._list(gpu, listed)
+        serves_all = not (gpu.draining or gpu.dropping or gpu.retiring)  # as nearly always
         for key, index in listed.items():
-            serves = gpu.serves(key)
-            changed |= index.update(
-                number, serves=serves, free=serves and idle, slot=serves and slot
-            )
+            if serves_all or gpu.serves(key):
+                changed |= index.update(number, True, idle, slot)
+            else:
+                changed |= index.update(number, False, False, False)
         if changed:
             self.touch(gpu.node)
 
@@ -288,7 +289,7 @@ class GpuPool:
         """A GPU holds other stages than before; whether any index lost it."""
         changed = False
         for key in listed.keys() - gpu.resident:
-            changed |= listed.pop(key).update(gpu.gpu, serves=False, free=False, slot=False)
+            changed |= listed.pop(key).update(gpu.gpu, False, False, False)
         for key in gpu.resident:
             listed[key] = self._stages.setdefault(key, StageIndex())
         return changed

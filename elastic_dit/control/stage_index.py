@@ -59,7 +59,7 @@ class StageIndex:
             self._widest = max(machines.values(), default=0)
         return self._widest
 
-    def update(self, gpu: GpuId, *, serves: bool, free: bool, slot: bool) -> bool:
+    def update(self, gpu: GpuId, serves: bool, free: bool, slot: bool) -> bool:
         """Bring it in line with a changed GPU; whether more than its slots changed."""
         changed = free != (gpu in self._free)
         if changed:

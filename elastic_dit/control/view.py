@@ -263,6 +263,12 @@ class ClusterView:
         return 1 << most.bit_length() - 1
 
     @property
+    def learns_times(self) -> bool:
+        """Whether `times` are observed ones, which change."""
+        learns: bool = getattr(self.times, "learns", True)
+        return learns
+
+    @property
     def shapes_seen(self) -> int:
         """Grows when `times` learns of something that it did not know before."""
         seen: int = getattr(self.times, "shapes", 0)

@@ -67,9 +67,9 @@ class Runs:
         if ready_s is None:
             self._later(run, self._overheads.pull_timeout_s, self._inputs_lost)
             return
-        run.step = max((ref.step for ref in command.inputs), default=0)
         ready_s += self._form(command.request.request_id, command.gpus)
         if run.stage is Stage.DIT:
+            run.step = max(ref.step for ref in command.inputs)
             step_s = self._step_s(run)
             self._later(run, ready_s + self._warm_up_s(run) + step_s, self._boundary)
         else:

@@ -14,7 +14,7 @@ _DOPS = (1, 2, 4, 8, 16, 32, 64)
 _UNKNOWN_STEP_S = 1.0
 """Step time of what was never seen: any figure will do to rank it among its like."""
 _FRESH_S = 1.0
-"""Step times are asked for anew after this long: they may be observed ones."""
+"""Step times that are observed are asked for anew after this long."""
 
 
 class ShapeTimes:
@@ -87,7 +87,7 @@ class ShapeBook:
     def __init__(self) -> None:
         self.read_at = -math.inf
         self._times: dict[tuple[object, ...], ShapeTimes] = {}
-        self._known: tuple[int | None, int] = (None, 0)
+        self._known: tuple[int | None, int] | None = None
 
     def __repr__(self) -> str:
         return f"<ShapeBook of {len(self._times)} shapes>"
@@ -95,7 +95,8 @@ class ShapeBook:
     def begin(self, view: ClusterView, now: float) -> None:
         """A new look: forget what may have changed."""
         known = (view.widest, view.shapes_seen)
-        if now - self.read_at >= _FRESH_S or self._known != known:
+        stale = view.learns_times and now - self.read_at >= _FRESH_S
+        if stale or self._known != known:
             self.read_at, self._known = now, known
             self._times.clear()
 

@@ -53,6 +53,7 @@ class FixedUnits:
         self._models: dict[StageKey, Instances] = {}
         self._new: list[RequestView] = []
         self._lines: dict[StageKey, dict[int, _Line]] = {}
+        self._decided: tuple[object, ...] = ()
 
     def __repr__(self) -> str:
         return f"FixedUnits({self._name!r})"
@@ -65,6 +66,8 @@ class FixedUnits:
 
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Decode on the units that denoised; give free units to those in line."""
+        if self._decided == (view.version, view.widest):
+            return  # it would find all as it left it
         self._shapes.begin(view, now)
         yield from self._decodes(view)
         self._form_lines(view)
@@ -79,6 +82,7 @@ class FixedUnits:
                 reason = f"unit of {unit.block.size} is free"
                 yield actions.Start(request.request_id, _as_allowed(view, request, unit), reason)
         yield from self._encodes(view)
+        self._decided = (view.version, view.widest)
 
     def _instances(self, key: StageKey) -> Instances:
         found = self._models.get(key)

@@ -12,7 +12,7 @@ def test_dop_by_efficiency() -> None:
     assert (found.work_s, found.remaining_s(4)) == (80.0, 30.0)
 
 
-def test_a_job_is_remembered_and_its_times_are_asked_for_anew() -> None:
+def test_a_job_is_remembered_and_times_that_are_observed_are_asked_for_anew() -> None:
     cluster = world([arrival("r", 0.0)], gpus=1)
     cluster.run(until_s=1.0)
     view = cluster.controller.view
@@ -21,6 +21,10 @@ def test_a_job_is_remembered_and_its_times_are_asked_for_anew() -> None:
     record = view.requests["r"]
     found = book.job(record, view)
     before = found.times
+    book.begin(view, 2.5)
+    assert book.job(record, view) is found
+    assert found.times is before
+    cluster.controller.allowed.learns = True
     book.begin(view, 1.5)
     assert book.job(record, view) is found
     assert found.times is before

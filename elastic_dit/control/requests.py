@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from elastic_dit.control.pictures import PictureShelf
@@ -39,6 +39,8 @@ class RequestTable:
         Requests that have not ended, in order of acceptance.
     queues : mapping of StageKey to WaitQueue
         Every queue there ever was a request in.
+    lines : mapping of Stage to list of (StageKey, WaitQueue)
+        The same by stage, one per model.
     pictures : PictureShelf
     version : int
         Grows whenever a request joins or leaves a queue or ends.
@@ -61,7 +63,9 @@ class RequestTable:
         self._queues: dict[StageKey, WaitQueue] = {}
         self.queues: Mapping[StageKey, WaitQueue] = self._queues
         self._held: list[tuple[float, int, RequestRecord]] = []
-        self._by_stage: dict[Stage, list[WaitQueue]] = {stage: [] for stage in Stage}
+        self.lines: Mapping[Stage, list[tuple[StageKey, WaitQueue]]] = {
+            stage: [] for stage in Stage
+        }
         self._holders: dict[GpuId, dict[str, None]] = {}
         self._accepted = 0
         self._owned: Counter[str] = Counter()
@@ -87,10 +91,6 @@ class RequestTable:
     def live_of(self, owner: str) -> int:
         """Requests of an owner that have not ended."""
         return self._owned[owner]
-
-    def queues_of(self, stage: Stage) -> Sequence[WaitQueue]:
-        """The queues of a stage, one per model."""
-        return self._by_stage[stage]
 
     def get(self, request_id: str) -> RequestRecord | None:
         """A live or lately finished request."""
@@ -153,7 +153,7 @@ class RequestTable:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = WaitQueue(key)
-            self._by_stage[key.stage].append(queue)
+            self.lines[key.stage].append((key, queue))
         queue.add(record)
 
     def stop_waiting(self, record: RequestRecord) -> None:

@@ -220,7 +220,7 @@ class ClusterView:
 
     def queues(self, stage: Stage) -> Sequence[tuple[StageKey, QueueView]]:
         """The queues of a stage that are not empty, one per model."""
-        return [(queue.key, queue) for queue in self._table.queues_of(stage) if queue.ranks]
+        return [line for line in self._table.lines[stage] if line[1].ranks]
 
     def has_room_after(self, key: StageKey) -> bool:
         """Whether what a stage would make can wait before the next one."""

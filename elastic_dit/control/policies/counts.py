@@ -15,9 +15,10 @@ __all__ = ["num_denoisers", "num_free", "num_within_reach", "stages_in_use", "wi
 
 def stages_in_use(view: ClusterView, working: Iterable[Job]) -> frozenset[StageKey]:
     """The DiT stages of models in use, and the encoders that somebody waits for."""
-    keys = [key for stage in (Stage.DIT, Stage.ENCODER) for key, _ in view.queues(stage)]
-    models = {job.key.model for job in working}.union(key.model for key in keys)
-    return frozenset(keys).union(StageKey(model, Stage.DIT) for model in models)
+    keys = {job.key for job in working}.union(key for key, _ in view.queues(Stage.DIT))
+    for key, _ in view.queues(Stage.ENCODER):
+        keys |= {key, StageKey(key.model, Stage.DIT)}
+    return frozenset(keys)
 
 
 def num_denoisers(view: ClusterView, keys: Iterable[StageKey]) -> int:

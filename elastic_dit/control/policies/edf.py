@@ -50,7 +50,8 @@ def best_fit(jobs: list[Job], num_gpus: int, now: float, *, widest: int) -> dict
     left = num_gpus
     targets: dict[str, int] = {}
     for job in jobs:
-        fitting = [dop for dop in job.step_s if dop <= min(left, widest)]
+        most = min(left, widest)
+        fitting = [dop for dop in job.step_s if dop <= most]
         if not fitting:
             break
         in_time = (dop for dop in fitting if now + job.remaining_s(dop) <= job.deadline_at)

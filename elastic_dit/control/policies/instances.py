@@ -131,16 +131,15 @@ class Instances:
     def _check_owner(self, view: ClusterView, request_id: str) -> bool:
         """Whether a request is still to be served here; its unit is given up where it is not."""
         record, unit = view.requests.get(request_id), self._owned.get(request_id)
-        goes_back = (
-            record is not None and record.group is None and record.stage is not Stage.DECODER
-        )
+        group = record.group if record is not None else None
+        goes_back = record is not None and group is None and record.stage is not Stage.DECODER
         if record is None or unit is None or goes_back:
             self._between.pop(request_id, None)
             self._release(request_id)
             if unit is not None and unit.kind in self._free:
                 self._check(view, unit)
             return False
-        if record.group is None or record.group.held.isdisjoint(unit.block.gpus):
+        if group is None or group.held.isdisjoint(unit.block.gpus):
             self._between[request_id] = None  # its end is no change of the unit's machine
         else:
             self._between.pop(request_id, None)

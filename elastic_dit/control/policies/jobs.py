@@ -76,8 +76,10 @@ class Job:
     @property
     def steady(self) -> bool:
         """Whether it denoises and has been told of no change."""
-        group = self.group
-        return group is not None and group.state is GroupState.RUNNING
+        group = self.record.group
+        if group is None or group.stage is not Stage.DIT:
+            return False
+        return group.state is GroupState.RUNNING
 
     @property
     def steps_left(self) -> int:

@@ -102,9 +102,11 @@ def reach(
             yield actions.Resize(job.request_id, kept, f"DoP {target}: others come first")
     for job in jobs:
         target = targets.get(job.request_id, 0)
-        if job.waits and target:
+        if not target:
+            continue
+        if job.waits:
             yield from _start(view, job, target)
-        elif not job.waits and job.steady and target > job.dop:
+        elif target > job.dop and job.steady:
             yield from _grow(view, job, target)
 
 

@@ -352,7 +352,7 @@ class BuddyAllocator:
         return None
 
     def _is_held(self, block: Block) -> bool:
-        while block.size <= self.max_block:
+        while self._held and block.size <= self.max_block:
             if block in self._held:
                 return True
             block = block.parent

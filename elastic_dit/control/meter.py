@@ -44,7 +44,9 @@ class Meter:
 
     def started(self, key: StageKey, waited_s: float, now: float) -> None:
         """A stage was started for a request that had waited for it."""
-        waits = self._waits.setdefault(key, deque())
+        waits = self._waits.get(key)
+        if waits is None:
+            waits = self._waits[key] = deque()
         waits.append((now, waited_s))
         self._forget_before(waits, now - self.window_s)
 

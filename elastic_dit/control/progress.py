@@ -21,11 +21,6 @@ class _Mean:
     value: float = 0.0
     count: int = 0
 
-    def add(self, sample: float, most: int) -> None:
-        if self.count < most:
-            self.count += 1
-        self.value += (sample - self.value) / self.count
-
 
 class ObservedTimes:
     """Running means of what stages took here, by model, stage, size and DoP.
@@ -76,7 +71,9 @@ class ObservedTimes:
         mean = self._means.get(shape)
         if mean is None:
             mean = self._means[shape] = _Mean()
-        mean.add(seconds, self._window)
+        if mean.count < self._window:
+            mean.count += 1
+        mean.value += (seconds - mean.value) / mean.count
 
     def seconds(
         self,

@@ -41,4 +41,4 @@ def num_within_reach(view: ClusterView, keys: Iterable[StageKey], working: Itera
     """GPUs that are free to denoise, as far as they matter, or held by groups in sight."""
     denoise = [key for key in keys if key.stage is Stage.DIT]
     free = {gpu for key in denoise for gpu in islice(view.free(key), GPUS_IN_SIGHT)}
-    return len(free) + sum(job.dop for job in working)
+    return len(free) + sum([job.dop for job in working])

@@ -70,8 +70,8 @@ class Job:
     @property
     def dop(self) -> int:
         """GPUs at work on it."""
-        group = self.group
-        return group.dop if group else 0
+        group = self.record.group
+        return len(group.gpus) if group is not None and group.stage is Stage.DIT else 0
 
     @property
     def steady(self) -> bool:

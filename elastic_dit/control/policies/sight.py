@@ -82,9 +82,9 @@ class Sight:
     def working(self, view: ClusterView, now: float) -> list[Job]:
         """A new look: the groups in sight that denoise."""
         self._book.begin(view, now)
-        found = []
+        found, requests = [], view.requests
         for group in self._groups(view):
-            record = view.requests.get(group.request_id)
+            record = requests.get(group.request_id)
             if record is not None and record.group is group:
                 found.append(self._book.job(record, view))
         return found
@@ -106,8 +106,12 @@ class Sight:
         return [self._book.job(record, view) for record in found.values()]
 
     def in_line(self, view: ClusterView, most: int) -> list[Job]:
-        """Of those that wait, the first `most` of every queue."""
-        queues = (queue for stage in (Stage.DIT, Stage.ENCODER) for _, queue in view.queues(stage))
+        """Of those that wait, the first `most` of every queue that a GPU takes work of.
+
+        GPUs kept for those of the others would be kept for ever.
+        """
+        lines = (line for stage in (Stage.DIT, Stage.ENCODER) for line in view.queues(stage))
+        queues = [queue for key, queue in lines if view.serving(key)]
         return [self._book.job(record, view) for q in queues for record in islice(q, most)]
 
     def has_deadlines(self, working: Iterable[Job]) -> bool:

@@ -59,15 +59,15 @@ def to_share(sight: Sight, view: ClusterView, now: float, *, in_line: int = 0) -
     working = [job for job in sight.working(view, now) if job.steady and job.steps_left > 0]
     keys = stages_in_use(view, working)
     num_gpus = num_within_reach(view, keys, working)
-    waiting = sight.in_line(view, max(in_line, num_gpus))
-    # GPUs kept for those that no GPU takes in would be kept for ever.
-    jobs = [*working, *(job for job in waiting if view.serving(job.record.key))]
+    jobs = working + sight.in_line(view, max(in_line, num_gpus))
     return ToShare(jobs, num_gpus, max(1, widest_machine(view, keys)))
 
 
 def widen_in_turn(jobs: Sequence[Job], targets: dict[str, int], left: int, *, widest: int) -> None:
     """Double targets while GPUs are left and it saves time, each as often as can be, in turn."""
     for job in jobs:
+        if not left:
+            return
         dop = targets.get(job.request_id, 0)
         while 0 < dop <= left and 2 * dop <= widest and job.gain_s(dop) > 0:
             left -= dop
@@ -90,10 +90,9 @@ def reach(
     targets : mapping of str to int
         Wanted DoP by request id; 0 or missing means to wait.
     """
-    working = [job for job in jobs if not job.waits]
-    for job in working:
+    for job in jobs:
         target = targets.get(job.request_id, 0)
-        if target >= job.dop:
+        if target >= job.dop:  # as with those that wait
             continue
         if target == 0:
             yield actions.Preempt(job.request_id, "others come first")

@@ -198,10 +198,12 @@ class VirtualCluster:
         for command in self._handle(event, self.now):
             self._obey[type(command)](command)
 
-    def busy(self, gpu: GpuId, since: float, what: str, subject: str, **detail: Any) -> None:
-        """Note what a GPU did until now."""
+    def busy(
+        self, gpus: Iterable[GpuId], since: float, what: str, subject: str, **detail: Any
+    ) -> None:
+        """Note what some GPUs did together until now."""
         if self.now > since:
-            self.spans.append(Span(gpu, since, self.now, what, subject, detail))
+            self.spans += [Span(gpu, since, self.now, what, subject, detail) for gpu in gpus]
 
     def idle(self, engine: VirtualEngine) -> None:
         """An engine's thread is free: loads and drops that waited for it go on."""
@@ -272,7 +274,7 @@ class VirtualCluster:
         key = StageKey(order.model, order.stage)
         where: dict[str, Any] = {"gpu": engine.gpu, "model": key.model, "stage": key.stage}
         what = "load" if isinstance(order, events.LoadStage) else "drop"
-        self.busy(engine.gpu, self.now - seconds, what, f"{key.model}/{key.stage}")
+        self.busy((engine.gpu,), self.now - seconds, what, f"{key.model}/{key.stage}")
         if what == "load":
             engine.resident.add(key)
             self.tell(events.StageLoaded(**where, seconds=seconds))

@@ -328,7 +328,7 @@ class Runs:
     def _note_work(self, run: Run) -> None:
         """Put what the present group did on the timeline."""
         request_id, attempt = run.key
-        dop, what = len(run.gpus), str(run.stage)
-        for gpu in run.gpus:
-            self._cluster.busy(gpu, run.since, what, request_id, dop=dop, attempt=attempt)
+        self._cluster.busy(
+            run.gpus, run.since, str(run.stage), request_id, dop=len(run.gpus), attempt=attempt
+        )
         run.since = self._cluster.now

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from elastic_dit.state import GpuId
 
@@ -13,8 +13,7 @@ __all__ = ["Span", "chrome_trace", "utilisation"]
 _MICROSECONDS = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One GPU busy with one thing.
 
     Attributes
@@ -35,7 +34,7 @@ class Span:
     end: float
     what: str
     subject: str
-    detail: Mapping[str, Any] = field(default_factory=dict)
+    detail: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def seconds(self) -> float:

@@ -62,9 +62,10 @@ class Instances:
         """The unit that serves a request."""
         return self._owned.get(request_id)
 
-    def holds(self, gpu: GpuId) -> bool:
-        """Whether a GPU is part of a unit that serves a request."""
-        return gpu in self._held
+    @property
+    def held(self) -> AbstractSet[GpuId]:
+        """GPUs of the units that serve a request."""
+        return self._held.keys()
 
     def free(self, kind: int, avoid: AbstractSet[GpuId] = frozenset()) -> Unit | None:
         """The lowest free unit of a kind, one without GPUs to avoid if there is one."""
@@ -98,6 +99,8 @@ class Instances:
     # ----------------------------------------------------------------------- looking
     def look(self, view: ClusterView) -> None:
         """Take note of what changed since the last look."""
+        if self._seen == view.version:
+            return
         changed = list(view.touched(self._seen))
         self._seen = view.version
         for request_id in tuple(self._between):

@@ -137,18 +137,16 @@ class FixedUnits:
 
     def _encodes(self, view: ClusterView) -> Iterator[actions.Action]:
         """On any GPU that no unit at work needs."""
+        held = [instances.held for instances in self._models.values()]
         for key, queue in view.queues(Stage.ENCODER):
             while (head := queue.head) is not None and view.has_room_after(key):
-                gpus = (gpu for gpu in view.free(key) if not self._holds(gpu))
+                gpus = (gpu for gpu in view.free(key) if not any(gpu in units for units in held))
                 gpu = next(gpus, None)
                 if head.avoid and gpu in head.avoid:
                     gpu = next((other for other in gpus if other not in head.avoid), gpu)
                 if gpu is None:
                     break
                 yield actions.Start(head.request_id, (gpu,), "first in line")
-
-    def _holds(self, gpu: GpuId) -> bool:
-        return any(instances.holds(gpu) for instances in self._models.values())
 
 
 def _head(line: _Line) -> RequestView | None:

@@ -343,10 +343,9 @@ class Lifecycle:
         self._groups.free(group, sorted(leaving.difference(group.target)), now)
 
     def _observe(self, record: RequestRecord, group: Group, seconds: float) -> None:
-        gpus = group.gpus
-        master = self._pool.get(gpus[0])
+        master = self._pool.get(group.gpus[0])
         kind = "" if master is None else master.kind
-        self._times.observe(record.request, group.stage, len(gpus), seconds, kind)
+        self._times.observe(record.request, group.stage, len(group.gpus), seconds, kind)
 
     def _close_segment(self, group: Group, now: float, seconds: float | None = None) -> None:
         """Put the group's work since its last change on the request's timeline."""

@@ -265,7 +265,7 @@ class GroupDesk(Desk):
             del self._parts[part.box.key]
             if part.inputs is not None:
                 part.inputs.cancel()
-            if over:
+            if over and part.box.members:  # else the run goes on, and may want this engine again
                 _remember(self._over, part.box.key)
             if event is not None:
                 self._channel.send(event)

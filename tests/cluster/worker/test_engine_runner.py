@@ -576,6 +576,46 @@ def test_a_group_it_cannot_join_is_refused() -> None:
     run(check())
 
 
+def test_who_could_not_join_is_asked_again_and_answers_again() -> None:
+    class Unable(FakeEngine):
+        def run_in_group(self, *args: Any) -> Any:
+            raise OSError("no memory to join with")
+
+    async def check() -> None:
+        async with runner(Unable()) as (desk, channel):
+            for epoch in (2, 3):
+                resize = Resize(
+                    request_id="r", attempt=1, epoch=epoch, gpus=(0, 1), reason="", since=1,
+                    present=(1,), request=request(),
+                )  # fmt: skip
+                desk.handle(resize, {}, "nowhere:1")
+                await channel.until(lambda told=epoch - 1: len(channel.of(ResizeRefused)) == told)
+                assert channel.of(ResizeRefused)[-1].epoch == epoch
+                desk.handle(abort(epoch=epoch), {})
+                assert [event.epoch for event in channel.of(StageAborted)][-1] == epoch
+            assert len(channel.of(StageAborted)) == 2
+
+    run(check())
+
+
+def test_who_was_sent_away_before_it_joined_is_asked_again() -> None:
+    async def check() -> None:
+        engine = FakeEngine(groups=FakeGroups())
+        async with runner(engine) as (desk, channel):
+            for epoch in (2, 3):
+                resize = Resize(
+                    request_id="r", attempt=1, epoch=epoch, gpus=(0, 1), reason="", since=1,
+                    present=(1,), request=request(),
+                )  # fmt: skip
+                desk.handle(resize, {}, "nowhere:1")
+                assert len(desk.groups) == 1
+                desk.handle(abort(epoch=epoch), {})
+                await channel.until(lambda told=epoch - 1: len(channel.of(StageAborted)) == told)
+            assert [event.epoch for event in channel.of(StageAborted)] == [2, 3]
+
+    run(check())
+
+
 def test_a_close_amid_a_stage_is_quick_and_frees_the_engine() -> None:
     engine = Inside(SLOW)
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from elastic_dit.control import actions
+from elastic_dit.control.policies.contenders import contenders
 from elastic_dit.control.policies.counts import num_within_reach
 from elastic_dit.control.policies.deadlines import DeadlinePlan, plan_deadlines
 from elastic_dit.control.policies.elastic_look import MOVE_S, Look, changeable
@@ -79,10 +80,13 @@ def _their_share(look: Look, working: Sequence[Job], waiting: list[Job]) -> list
 def _targets(look: Look, in_turn: list[Job], found: DeadlinePlan, left: int) -> dict[str, int]:
     """DoP of each job that shall run, by request id."""
     efficiency, num_tight = look.efficiency, len(found.tight)
+    able = {job.request_id for job in contenders(look.view, in_turn)}
     targets: dict[str, int] = {}
     for number, job in enumerate(in_turn):
         if left == 0:
             break
+        if job.request_id not in able:
+            continue
         dop = found.needs.get(job.request_id, 1)
         if number < num_tight:
             if dop > left:

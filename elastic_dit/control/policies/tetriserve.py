@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import first_come, prefetches, register_dispatch
+from elastic_dit.control.policies.contenders import share_out
 from elastic_dit.control.policies.edf import EdfBestFit
 from elastic_dit.control.policies.jobs import Job
 from elastic_dit.control.policies.targets import reach, to_share, widen_in_turn
@@ -40,7 +42,8 @@ class TetriServe(EdfBestFit):
         yield from first_come(view, Stage.DECODER)
         jobs, num_gpus, widest = to_share(self._sight, view, now, in_line=_IN_LINE)
         jobs.sort(key=lambda job: (job.deadline_at, job.record.sequence))
-        yield from reach(view, jobs, pack(jobs, num_gpus, now, widest=widest))
+        share = partial(pack, num_gpus=num_gpus, now=now, widest=widest)
+        yield from reach(view, jobs, share_out(view, jobs, share))
         yield from prefetches(view)
 
 

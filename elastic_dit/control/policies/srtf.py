@@ -7,6 +7,8 @@ from functools import partial
 
 from elastic_dit.control import actions
 from elastic_dit.control.dispatch import first_come, prefetches, register_dispatch
+from elastic_dit.control.policies.contenders import share_out
+from elastic_dit.control.policies.jobs import Job
 from elastic_dit.control.policies.sight import Sight
 from elastic_dit.control.policies.targets import reach, to_share
 from elastic_dit.control.view import ClusterView, RequestView
@@ -40,16 +42,21 @@ class Srtf:
     def plan(self, view: ClusterView, now: float) -> Iterator[actions.Action]:
         """Let the shortest run."""
         yield from first_come(view, Stage.DECODER)
-        jobs, left, widest = to_share(self._sight, view, now)
+        jobs, num_gpus, widest = to_share(self._sight, view, now)
         jobs.sort(key=lambda job: (job.steps_left * job.step_s[1], job.record.sequence))
-        targets: dict[str, int] = {}
-        for job in jobs:
-            dop = view.allowed_dop(job.record, min(self._dop, widest))
-            if dop > left:
-                break
-            targets[job.request_id] = dop
-            left -= dop
-        yield from reach(view, jobs, targets)
+
+        def share(jobs: list[Job]) -> dict[str, int]:
+            targets: dict[str, int] = {}
+            left = num_gpus
+            for job in jobs:
+                dop = view.allowed_dop(job.record, min(self._dop, widest))
+                if dop > left:
+                    break
+                targets[job.request_id] = dop
+                left -= dop
+            return targets
+
+        yield from reach(view, jobs, share_out(view, jobs, share))
         yield from prefetches(view)
 
 

@@ -27,7 +27,7 @@ from tests.simulate.test_cluster import RoundTimes
 from .test_every_cluster import Fixed
 
 E, T, D = Stage
-POLICIES = ("edf", "tetriserve", "elastic")
+POLICIES = ("edf", "tetriserve", "elastic", "srtf-1")
 
 
 def bench(policy: str, *stages: tuple[Stage, ...]) -> Bench:

@@ -221,6 +221,8 @@ class Books:
             for held in (runner.inbox, runner.desk, runner.groups, runner.host):
                 await eventually(lambda held=held: not len(held))
             assert not runner.snapshots.spare
+        for request_id in tuple(controller.table.finished):
+            controller.table.forget(request_id)  # each remembers as many artifacts as it had
         self._groups._runs.clear()  # fakes know every run that ever was
         for engine in self.cluster.engines:
             await eventually(lambda engine=engine: not engine.alive)

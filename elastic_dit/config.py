@@ -182,7 +182,7 @@ class ControlConfig(_Section):
     ready_per_gpu: Count = 8
     """Requests that may wait before a stage, per GPU that serves it, until the stage before
     pauses; their tensors lie in engines' memory."""
-    progress_interval_s: Seconds = 0.25
+    progress_interval_s: Seconds = 0.5
     """Least time between two reports of one request's steps, from its engine and to its client."""
     slots_per_node: Count = 8
     """GPU numbers set aside for each machine; groups form inside one such block first."""

@@ -34,7 +34,7 @@ from elastic_dit.request import Stage
 from elastic_dit.results import Image, Video
 from elastic_dit.state import Phase
 from tests.cluster.conditions import eventually
-from tests.cluster.serving import QUICK, connect, prompts, serving
+from tests.cluster.serving import QUICK, connect, prompts, quick, serving
 
 pytestmark = pytest.mark.cluster
 
@@ -409,7 +409,7 @@ async def test_the_name_of_a_dask_task_is_no_request_id():
 
 @gen_test()
 async def test_a_full_queue_refuses_with_a_time_to_come_back():
-    config = Config.parse({**QUICK.model_dump(), "control": {"max_waiting": 2}})
+    config = quick(max_waiting=2)
     engine = FakeEngine(seconds=FakeSeconds(encoder=FOREVER))
     options = {"config": config, "make": lambda: engine}
     async with serving(1, **options) as cluster, connect(cluster) as client:

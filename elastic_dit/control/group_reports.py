@@ -111,6 +111,8 @@ class GroupReports:
         if group is None or record is None or event.stage is not group.stage:
             self._life.discard(event.output)
             return self._wound_down(group, record, now)
+        if group.stage is Stage.DIT:
+            self._life.step_done(record, group, group.total_steps, now)
         self._life.stage_done(record, group, event.output, event.seconds, now)
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distributed import Scheduler, Worker
 
@@ -26,6 +27,14 @@ QUICK = Config.parse(
     }
 )
 """Settings under which nothing in a test waits for long."""
+
+
+def quick(**control: Any) -> Config:
+    """`QUICK`, but for some of its settings of control."""
+    return Config.parse(
+        {**QUICK.model_dump(), "control": {**QUICK.control.model_dump(), **control}}
+    )
+
 
 UNHURRIED = FakeSeconds(step=0.02)
 """Long enough to be caught in the act."""

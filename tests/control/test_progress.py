@@ -15,6 +15,7 @@ from elastic_dit.control.progress import ObservedTimes, progress_of
 from elastic_dit.control.requests import RequestRecord, RequestTable
 from elastic_dit.control.times import ExpectedTimes
 from elastic_dit.control.view import StageTimes
+from elastic_dit.events import StepDone
 from elastic_dit.request import GenerationRequest, Stage
 from elastic_dit.state import Phase
 
@@ -89,6 +90,18 @@ def test_a_guess_is_not_told() -> None:
     assert eta(bench, "a") is None
     bench.submit("b", num_frames=17)
     assert eta(bench, "b") == 1.0 + 4 * 1.0 + 1.0
+
+
+def test_the_end_of_the_denoising_tells_of_its_last_steps() -> None:
+    observed = ObservedTimes()
+    bench = bench_by(None, observed)
+    bench.join(0)
+    bench.submit("a", num_inference_steps=4)
+    bench.done("a")
+    bench.do(StepDone(**bench.fence("a"), step=1), after=7.0)
+    bench.do(bench.done_event("a"), after=3 * 2.0)
+    request = bench.controller.table.live["a"].request
+    assert observed.seconds(request, Stage.DIT, 1) == 2.0
 
 
 @given(

@@ -21,7 +21,7 @@ from elastic_dit.http.cluster_desk import ClusterDesk
 from elastic_dit.request import Stage
 from elastic_dit.state import Phase
 from tests.cluster.conditions import eventually
-from tests.cluster.serving import QUICK, Cluster, connect, serving
+from tests.cluster.serving import QUICK, Cluster, connect, quick, serving
 from tests.http.asgi import Caller, client_of, living
 from tests.http.test_events import event
 
@@ -141,7 +141,7 @@ async def test_hanging_up_on_an_image_frees_its_gpu():
 @gen_test()
 async def test_a_failure_reaches_the_job():
     failure = FakeFailure(stage=Stage.DIT, request_id="video_bad", error=MemoryError("no room"))
-    config = Config.parse({**QUICK.model_dump(), "control": {"tick_s": 0.05, "max_attempts": 1}})
+    config = quick(max_attempts=1)
     engine = FakeEngine(failures=[failure])
     async with serving(1, config=config, make=lambda: engine) as cluster, desk_of(cluster) as desk:
         await desk.submit({**PROMPT, "request_id": "video_bad"}, "http")

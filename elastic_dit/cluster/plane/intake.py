@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ Gate = Callable[[GenerationRequest], None]
 
 _SEEDS = 2**32
 """Seeds drawn for requests that bring none: short enough to be typed again."""
+_COUNTS_KEPT = 256
+"""Texts whose length in tokens is remembered: negative prompts are mostly the same, and a prompt
+is often tried with several seeds."""
 
 
 class Intake:
@@ -37,6 +41,7 @@ class Intake:
     def __init__(self, cards: CardBoard, count_tokens: TokenCounter) -> None:
         self._cards = cards
         self._count_tokens = count_tokens
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"Intake({self._cards})"
@@ -70,9 +75,19 @@ class Intake:
         if gate is not None:
             gate(request)
         texts = [text for text in (request.prompt, request.negative_prompt) if text]
-        counts = await asyncio.gather(*(self._count_tokens(card.name, text) for text in texts))
+        counts = await asyncio.gather(*(self._length(card.name, text) for text in texts))
         card.check(request, *counts)
         return request
+
+    async def _length(self, model: str, text: str) -> int:
+        """Tokens of a text; an engine is asked only for those not asked for lately."""
+        count = self._counts.pop((model, text), None)
+        if count is None:
+            count = await self._count_tokens(model, text)
+        self._counts[model, text] = count
+        if len(self._counts) > _COUNTS_KEPT:
+            self._counts.popitem(last=False)
+        return count
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

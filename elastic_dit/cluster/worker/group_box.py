@@ -138,6 +138,7 @@ class GroupBox:
                 if self._pace.tells(step, total_steps):
                     self._say(StepDone(**self.fence, step=step))
                 if step == total_steps and len(self.members) > 1:
+                    self._say(StepDone(**self.fence, step=step))
                     self._say(GpusFreed(**self.fence, gpus=self.members[1:]))
             if self._action is not Boundary.CONTINUE and not self._kept_now(step):
                 return self._action

@@ -82,6 +82,28 @@ def test_intake_counts_the_tokens_of_both_prompts():
             read(**options)
 
 
+def test_intake_asks_once_for_a_text():
+    asked = []
+
+    async def count(model, text):
+        asked.append(text)
+        return 3
+
+    async def read_all():
+        board = CardBoard()
+        board.add([FAKE_CARD])
+        intake = Intake(board, count)
+        for number in range(1000):
+            for prompt in ("a circle", f"another {number}"):
+                await intake.read({"request_id": "r", "prompt": prompt}, 1.0)
+        return intake
+
+    intake = asyncio.run(read_all())
+    assert asked.count("a circle") == 1
+    assert len(asked) == 1 + 1000
+    assert len(intake._counts) < 1000
+
+
 def test_a_lease_has_one_holder_until_it_expires_or_is_given_back():
     lease = Lease(length_s=3.0)
     assert lease.holder(0.0) is None

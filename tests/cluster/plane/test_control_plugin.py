@@ -24,7 +24,7 @@ from elastic_dit.events import StageDone
 from elastic_dit.request import Stage, StageKey
 from elastic_dit.state import Phase
 from tests.cluster.conditions import eventually
-from tests.cluster.serving import QUICK, connect, prompts, serving
+from tests.cluster.serving import QUICK, connect, prompts, quick, serving
 
 pytestmark = pytest.mark.cluster
 
@@ -82,7 +82,7 @@ async def _break(cluster, worker):
 )
 @gen_test()
 async def test_only_an_engine_that_dies_costs_a_try(leave, is_blamed):
-    config = Config.parse({**QUICK.model_dump(), "control": {"max_attempts": 1, "tick_s": 0.05}})
+    config = quick(max_attempts=1)
     async with (
         serving(2, config=config, make=steps_of(0.05)) as cluster,
         connect(cluster) as client,
@@ -100,7 +100,7 @@ async def test_only_an_engine_that_dies_costs_a_try(leave, is_blamed):
 @pytest.mark.parametrize(("leave", "is_blamed"), [(_close, False), (_give_up, True)])
 @gen_test()
 async def test_a_result_that_goes_with_its_worker_is_made_again(leave, is_blamed):
-    config = Config.parse({**QUICK.model_dump(), "control": {"max_attempts": 1, "tick_s": 0.05}})
+    config = quick(max_attempts=1)
     async with serving(2, config=config) as cluster, connect(cluster) as client:
         future = await client.submit("a circle", seed=7)
         await eventually(future.done)

@@ -64,7 +64,7 @@ def test_three_stages_give_the_frames_of_the_request() -> None:
         async with runner() as (desk, channel):
             await through_all_stages(desk, channel)
             assert np.array_equal(channel.results["r"].frames, fake_frames(request()))
-            assert [event.step for event in channel.of(StepDone)] == list(range(1, 13))
+            assert [event.step for event in channel.of(StepDone)] == list(range(1, 12))
             outputs = [event.output for event in channel.of(StageDone)]
             assert list(desk.outbox) == outputs
             assert desk.outbox.nbytes == sum(output.nbytes for output in outputs) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,10 @@ from elastic_dit.state import ArtifactRef
 __all__ = ["HELLO_INTERVAL_S", "EngineMaker", "EnginePlugin", "WorkerChannel"]
 
 logger = logging.getLogger(__name__)
+
+_SWITCH_S = 0.0005
+"""How long the event loop may keep the interpreter from the engine's thread, seconds. That needs it
+between any two kernels; with Python's own 5 ms it stood still for most of every message."""
 
 HELLO_INTERVAL_S = 0.5
 """Wait for an answer before an engine introduces itself again, seconds: a heartbeat's length."""
@@ -99,6 +104,7 @@ class EnginePlugin(WorkerPlugin):  # type: ignore[misc]
         """
         hide_known_tracebacks()
         register_serializers()
+        sys.setswitchinterval(_SWITCH_S)
         self._worker = worker
         self._instance = uuid.uuid4().hex
         self._welcomed = asyncio.Event()

@@ -221,7 +221,7 @@ def _report(pairs: Pairs, threads: int) -> OverheadReport:
 
 @click.command()
 @click.option("--json", "json_path", metavar="FILE", help="Write the figures; - for stdout.")
-@click.option("--repeats", type=click.IntRange(min=1), default=15, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=31, show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--size", type=click.IntRange(min=16), default=96, show_default=True)
 @click.option("--frames", type=click.IntRange(min=1), default=17, show_default=True)

@@ -243,7 +243,10 @@ def test_only_results_of_the_engine_that_leaves_go_with_it() -> None:
     bench.done("r")
     [other] = {0, 1} - {bench.gpus["r"][0]}
     bench.lose(other, expected=True)
-    only(bench.do(events.ResultLost(request_id="r")), events.Fail)
+    fail = only(bench.do(events.ResultLost(request_id="r")), events.Fail)
+    assert "the result was lost" in fail.failure.message
+    record = bench.controller.table.get("r")
+    assert record.blamed == 1, "its own engine is still there"
 
 
 def test_an_engine_that_comes_back_under_another_name_has_lost_its_work() -> None:

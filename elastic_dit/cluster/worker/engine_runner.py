@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
@@ -201,15 +202,14 @@ class EngineRunner:
         self.groups.changed = self.desk.changed
         leaves = False
         try:
-            async with asyncio.timeout(timeout_s):
-                while not leaves:
-                    self.desk.closed_for = self.groups.closed_for = _LEAVES
-                    self.desk.changed.clear()
-                    leaves = not (len(self.desk) or len(self.groups) or self._is_needed)
-                    if not leaves:
-                        await self.desk.changed.wait()
-        except TimeoutError:
-            pass
+            with contextlib.suppress(TimeoutError):  # told by what is returned
+                async with asyncio.timeout(timeout_s):
+                    while not leaves:
+                        self.desk.closed_for = self.groups.closed_for = _LEAVES
+                        self.desk.changed.clear()
+                        leaves = not (len(self.desk) or len(self.groups) or self._is_needed)
+                        if not leaves:
+                            await self.desk.changed.wait()
         finally:
             if not leaves:
                 self.desk.closed_for = self.groups.closed_for = None

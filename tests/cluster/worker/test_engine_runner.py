@@ -47,6 +47,12 @@ def abort(request_id: str = "r", attempt: int = 1, epoch: int = 1) -> Abort:
     return Abort(request_id=request_id, attempt=attempt, epoch=epoch, gpus=(0,), reason="test")
 
 
+def joining(epoch: int, **more: Any) -> Resize:
+    """GPU 0 shall join GPU 1."""
+    gpus: dict[str, Any] = {"gpus": (0, 1), "present": (1,)}
+    return Resize(request_id="r", attempt=1, epoch=epoch, since=1, reason="", **gpus, **more)
+
+
 def preempt(request_id: str = "r", attempt: int = 1, epoch: int = 1) -> Preempt:
     return Preempt(request_id=request_id, attempt=attempt, epoch=epoch, gpus=(0,), reason="test")
 
@@ -304,10 +310,7 @@ def test_abort_of_a_decode_is_answered_by_the_decode_alone() -> None:
     async def check() -> None:
         engine = Inside(FakeSeconds(decoder=30.0))
         async with runner(engine) as (desk, channel):
-            unheard_of = Resize(
-                request_id="r", attempt=1, epoch=2, gpus=(0, 1), reason="", since=1, present=(1,)
-            )
-            desk.handle(unheard_of, {})  # it left that group without a word
+            desk.handle(joining(epoch=2), {})  # it left that group without a word
             desk.handle(start(), {})
             encoded = (await channel.event(StageDone)).output
             desk.handle(start(Stage.DIT, inputs=(encoded,)), {})
@@ -584,11 +587,7 @@ def test_who_could_not_join_is_asked_again_and_answers_again() -> None:
     async def check() -> None:
         async with runner(Unable()) as (desk, channel):
             for epoch in (2, 3):
-                resize = Resize(
-                    request_id="r", attempt=1, epoch=epoch, gpus=(0, 1), reason="", since=1,
-                    present=(1,), request=request(),
-                )  # fmt: skip
-                desk.handle(resize, {}, "nowhere:1")
+                desk.handle(joining(epoch, request=request()), {}, "nowhere:1")
                 await channel.until(lambda told=epoch - 1: len(channel.of(ResizeRefused)) == told)
                 assert channel.of(ResizeRefused)[-1].epoch == epoch
                 desk.handle(abort(epoch=epoch), {})
@@ -603,11 +602,7 @@ def test_who_was_sent_away_before_it_joined_is_asked_again() -> None:
         engine = FakeEngine(groups=FakeGroups())
         async with runner(engine) as (desk, channel):
             for epoch in (2, 3):
-                resize = Resize(
-                    request_id="r", attempt=1, epoch=epoch, gpus=(0, 1), reason="", since=1,
-                    present=(1,), request=request(),
-                )  # fmt: skip
-                desk.handle(resize, {}, "nowhere:1")
+                desk.handle(joining(epoch, request=request()), {}, "nowhere:1")
                 assert len(desk.groups) == 1
                 desk.handle(abort(epoch=epoch), {})
                 await channel.until(lambda told=epoch - 1: len(channel.of(StageAborted)) == told)

@@ -6,14 +6,14 @@ its browser. Only the name that the browser asks for gives it away.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
 
 from elastic_dit.http.keys import ApiKeys
 from elastic_dit.http.problems import Problem
+from elastic_dit.loopback import is_loopback
 
-__all__ = ["Hosts", "is_loopback"]
+__all__ = ["Hosts"]
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(?::[0-9]*)?")
 """A Host header in small letters: a name or an address, perhaps a port."""
@@ -82,17 +82,3 @@ class Hosts:
             return
         message = f"not a name of this server (--allowed-host): {host!r}"
         raise Problem(403, "permission_error", message, code="unknown_host")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "gpu-3")]
-    [True, True, True, False, False]
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -16,8 +16,9 @@ from elastic_dit.config import ClientConfig, Config
 from elastic_dit.errors import ConfigError
 from elastic_dit.http.app import make_app
 from elastic_dit.http.cluster_desk import ClusterDesk
-from elastic_dit.http.hosts import Hosts, is_loopback
+from elastic_dit.http.hosts import Hosts
 from elastic_dit.http.keys import KEYS_VARIABLE, ApiKeys
+from elastic_dit.loopback import is_loopback
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -5,31 +5,20 @@ Whoever reaches a Dask port may run code there; see SECURITY.md.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed.comm import get_address_host, parse_address
 
-__all__ = ["is_exposed", "is_local", "kept_local", "warn_if_exposed"]
+from elastic_dit.loopback import is_loopback
+
+__all__ = ["is_exposed", "kept_local", "warn_if_exposed"]
 
 logger = logging.getLogger(__name__)
 
 _ENCRYPTED = ("tls", "wss")
 _INTERFACE_OPTIONS = ("host", "interface", "contact_address", "listen_address")
-
-
-def is_local(host: str) -> bool:
-    """Whether an interface is one that other machines cannot reach.
-
-    >>> [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "", "10.0.0.5")]
-    [True, True, True, False, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def is_exposed(address: str) -> bool:
@@ -41,7 +30,7 @@ def is_exposed(address: str) -> bool:
     scheme, _ = parse_address(address)
     if scheme in _ENCRYPTED or scheme == "inproc":
         return False
-    return not is_local(get_address_host(address))
+    return not is_loopback(get_address_host(address))
 
 
 def warn_if_exposed(what: str, addresses: Iterable[str]) -> bool:
@@ -90,7 +79,7 @@ def kept_local(scheduler: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     host = get_address_host(scheduler)
     is_placed = any(options.get(name) for name in _INTERFACE_OPTIONS)
-    if is_placed or not is_local(host):
+    if is_placed or not is_loopback(host):
         return dict(options)
     is_ipv6 = ":" in host
     dashboard = options.get("dashboard_address") or ":0"
